@@ -40,9 +40,9 @@ from toolcrib.agent.conversation.messages import (
     ToolSpec,
 )
 from toolcrib.agent.session import Session
+from toolcrib.core.digests import BYTES_PER_TOKEN
 from toolcrib.core.results import ToolResult
-from toolcrib.core.weight import BYTES_PER_TOKEN
-from toolcrib.sources.definitions import read_definitions
+from toolcrib.sources.tool_definitions import read_definitions
 from toolcrib.testing.scripted import ScriptedSource
 
 SERVERS = catalog.SHARED / "real-servers" / "tools.json"

@@ -20,7 +20,7 @@ import orjson
 import catalog
 from toolcrib.core.tools import Tool
 from toolcrib.definitions.drift import Neighbours, drift_between, suspicions_in
-from toolcrib.definitions.drift.definitions import definition_of
+from toolcrib.definitions.drift.definition_json import definition_of
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from toolcrib.catalog.view import View, document_of
 from toolcrib.core.events import CatalogPublished, Event, Listener
 from toolcrib.core.tools import Tool
 from toolcrib.search.index.index import Index
-from toolcrib.sources.unavailable import UnavailableSource
+from toolcrib.sources.base import UnavailableSource
 
 BAR_MS = 5.0
 ADDED = 200

@@ -224,8 +224,8 @@ async def function_gateway(config: Path) -> None:
     from toolcrib import Toolcrib
     from toolcrib.audit.store import AuditStore
     from toolcrib.config import read_config
-    from toolcrib.surfaces.http.names import Address
-    from toolcrib.surfaces.http.serving import serve_http
+    from toolcrib.surfaces.http.accepted_hosts import Address
+    from toolcrib.surfaces.http.http_serving import serve_http
 
     def echo(text: str) -> str:
         """Give back a text."""

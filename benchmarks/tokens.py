@@ -17,8 +17,8 @@ import anyio
 from mcp import Client
 
 from toolcrib.config import Config, read_config
+from toolcrib.core.digests import BYTES_PER_TOKEN
 from toolcrib.core.principal import LOCAL
-from toolcrib.core.weight import BYTES_PER_TOKEN
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 TOOLCRIB = str(Path(sys.executable).with_name("toolcrib"))
 
 _MODULE = f"{sys.executable} -m"
-_GATEWAY = ("toolcrib.cli.serve", "toolcrib.surfaces.mcp_gateway.stdio", "toolcrib.surfaces.http.serving")
+_GATEWAY = ("toolcrib.cli.serve", "toolcrib.surfaces.mcp_gateway.stdio", "toolcrib.surfaces.http.http_serving")
 _AGENT = (*_GATEWAY, "toolcrib.cli.acp", "toolcrib.surfaces.acp_agent.serving")
 
 PRELOADED: Mapping[str, Sequence[str]] = {

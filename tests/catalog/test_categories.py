@@ -15,8 +15,7 @@ from tests.catalogs import registry_of, tool
 from toolcrib.catalog.categories import STANDARD, Categories, Category
 from toolcrib.catalog.state import CatalogState
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.core.nodes import Node
-from toolcrib.core.tools import Path
+from toolcrib.core.tools import Node, Path
 from toolcrib.crib.crib import Toolcrib
 
 COMMIT = tool("git.commit", category=("history",), tags=("vcs", "write"))

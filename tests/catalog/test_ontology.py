@@ -18,8 +18,7 @@ from tests.examples import examples
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories, Category
 from toolcrib.catalog.ontology import Branch, Ontology
 from toolcrib.core.metadata import ToolMetadata
-from toolcrib.core.nodes import Node
-from toolcrib.core.tools import ROOT, Path, Tool
+from toolcrib.core.tools import ROOT, Node, Path, Tool
 
 
 def ontology(*tools: Tool, described: dict[Path, Node] | None = None, categories: Iterable[Category] = ()) -> Ontology:

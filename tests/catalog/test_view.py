@@ -21,9 +21,8 @@ from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import Overlay, View, Visible
 from toolcrib.catalog.views import Views
 from toolcrib.core.errors import ToolcribError
-from toolcrib.core.nodes import Node
 from toolcrib.core.principal import CallContext, Principal
-from toolcrib.core.tools import Tool
+from toolcrib.core.tools import Node, Tool
 from toolcrib.operations.cursors import CursorSeal
 from toolcrib.operations.desk import Desk
 from toolcrib.operations.showing import Operations

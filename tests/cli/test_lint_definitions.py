@@ -16,7 +16,7 @@ from tests.servers.launching import faulty_entry, write_config
 from toolcrib.cli import main
 from toolcrib.core.schema import Schema
 from toolcrib.definitions.lint import RULES
-from toolcrib.definitions.lint.definition import MAX_TOKENS
+from toolcrib.definitions.lint.linted_tool import MAX_TOKENS
 
 TEXT = {"type": "string", "description": "Which one."}
 DEFINITIONS: list[dict[str, Any]] = [

@@ -15,7 +15,7 @@ from toolcrib.config import SETTINGS, SOURCE_SETTINGS, Config, ServerConfig, par
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.operations.calling.limits import Rate
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
-from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, HttpServer, Patience, StdioServer
+from toolcrib.sources.mcp.server_spec import DEFAULT_PATIENCE, HttpServer, Patience, StdioServer
 
 FILE = Path("mcp.json")
 UNKNOWN_TYPE = " is not a transport for a `url`; use http, streamable-http or sse"

@@ -16,8 +16,8 @@ from toolcrib import Toolcrib
 from toolcrib.config import Config
 from toolcrib.core.errors import ToolcribError
 from toolcrib.operations.tools import CALLS
-from toolcrib.surfaces.http.names import Address
-from toolcrib.surfaces.http.serving import serve_http
+from toolcrib.surfaces.http.accepted_hosts import Address
+from toolcrib.surfaces.http.http_serving import serve_http
 
 Json = dict[str, Any]
 

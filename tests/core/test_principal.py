@@ -7,8 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.core.principal import LOCAL, LOCAL_CONTEXT, CallContext, Principal
-from toolcrib.core.traces import new_trace_id
+from toolcrib.core.principal import LOCAL, LOCAL_CONTEXT, CallContext, Principal, new_trace_id
 
 
 def test_without_a_deadline_there_is_no_end() -> None:

@@ -22,7 +22,7 @@ from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.tools import Tool
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.mcp import Patience
-from toolcrib.sources.mcp.source import McpSource
+from toolcrib.sources.mcp.mcp_source import McpSource
 from toolcrib.testing.scripted import ScriptedSource
 
 pytestmark = pytest.mark.anyio

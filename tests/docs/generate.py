@@ -31,7 +31,7 @@ from toolcrib.definitions.lint import RULES
 from toolcrib.operations.schemas import document
 from toolcrib.operations.tools import ALL, OPERATIONS, SETS, operation_tools
 from toolcrib.sources.declared.definition import SOURCE_KEYS, TOOL_KEYS
-from toolcrib.sources.declared.endpoint import HTTP_KEYS
+from toolcrib.sources.declared.http_endpoint import HTTP_KEYS
 from toolcrib.surfaces.http.problems import STATUSES
 
 DOCS = Path(__file__).parents[2] / "docs"

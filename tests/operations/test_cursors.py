@@ -20,10 +20,9 @@ from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidCursor, NextAction, NoMatchInCategory, ToolcribError
-from toolcrib.core.nodes import Node
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.results import ToolResult
-from toolcrib.core.tools import Tool
+from toolcrib.core.tools import Node, Tool
 from toolcrib.operations.cursors import CursorSeal
 from toolcrib.operations.desk import Desk
 from toolcrib.operations.messages import Answer, CategoryPage, ListPage, SearchPage

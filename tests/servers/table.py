@@ -18,7 +18,7 @@ from toolcrib.core.errors import ErrorCode, SourceUnavailable, ToolcribError
 from toolcrib.core.results import ToolResult
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.mcp import McpServer, Patience
-from toolcrib.sources.mcp.source import McpSource
+from toolcrib.sources.mcp.mcp_source import McpSource
 
 PATIENT = Patience(start_s=30, list_s=30, call_s=30)
 HASTY = Patience(start_s=30, list_s=30, call_s=0.5)

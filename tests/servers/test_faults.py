@@ -1,6 +1,6 @@
 """The table of faults over stdio: what a caller sees of each, what is untouched by it, and that it passes.
 
-A server that dies, floods or lies in other ways is met in `tests/sources/mcp/test_source.py` too, where the question is
+A server that dies, floods or lies in other ways is also met in `tests/sources/mcp/test_mcp_source.py`, which asks
 what the source does next.
 """
 
@@ -41,10 +41,10 @@ from toolcrib.catalog import intake
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.core.errors import NextAction, StaleExpansion, ToolFailed
 from toolcrib.core.principal import CallContext
-from toolcrib.sources.mcp import StdioServer, backoff, connection, listing, pages, pipes
-from toolcrib.sources.mcp.messages import EDGE_BYTES, Lines, Overlong, request_answered
-from toolcrib.sources.mcp.pipes import Grace
-from toolcrib.sources.mcp.source import McpSource
+from toolcrib.sources.mcp import StdioServer, breaker, connection, listing, pages, stdio_transport
+from toolcrib.sources.mcp.mcp_source import McpSource
+from toolcrib.sources.mcp.stdio_transport import Grace
+from toolcrib.sources.mcp.wire_messages import EDGE_BYTES, Lines, Overlong, request_answered
 
 pytestmark = pytest.mark.anyio
 
@@ -130,7 +130,7 @@ async def test_a_server_that_cannot_be_listed_is_told_of_and_used_once_it_is_wel
     fault: str, era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intake, "FIRST_RETRY_S", 0.05)
-    monkeypatch.setattr(backoff, "FIRST_WAIT_S", 0.05)
+    monkeypatch.setattr(breaker, "FIRST_WAIT_S", 0.05)
     (flag := tmp_path / "sick").touch()
     words, patience, told = AT_START[fault]
     log = tmp_path / "seen.jsonl"
@@ -147,7 +147,7 @@ async def test_a_server_that_cannot_be_listed_is_told_of_and_used_once_it_is_wel
 async def test_an_odd_answer_is_told_to_its_caller_alone_and_the_next_call_goes_through(
     fault: str, era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipes, "EXIT_SEEN_S", 0.1)
+    monkeypatch.setattr(stdio_transport, "EXIT_SEEN_S", 0.1)
     expected = IN_A_CALL[fault]
     log = tmp_path / "seen.jsonl"
     server = faulty_server("raw", "--era", era, "--log", str(log))

@@ -36,11 +36,11 @@ from toolcrib.catalog import intake
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.core.errors import ErrorCode, SourceUnavailable
 from toolcrib.core.principal import CallContext
-from toolcrib.sources.mcp import HttpServer, Patience, backoff, connection, http
+from toolcrib.sources.mcp import HttpServer, Patience, breaker, connection, http_transport
 from toolcrib.sources.mcp.asking import Asking
 from toolcrib.sources.mcp.connection import connect
-from toolcrib.sources.mcp.last_words import LastWords
-from toolcrib.sources.mcp.source import McpSource
+from toolcrib.sources.mcp.mcp_source import McpSource
+from toolcrib.sources.mcp.server_output import LastWords
 
 pytestmark = pytest.mark.anyio
 
@@ -300,7 +300,7 @@ async def test_a_fault_at_the_first_contact_is_told_and_the_server_is_used_once_
     fault: str, era: str, sick: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intake, "FIRST_RETRY_S", 0.05)
-    monkeypatch.setattr(backoff, "FIRST_WAIT_S", 0.05)
+    monkeypatch.setattr(breaker, "FIRST_WAIT_S", 0.05)
     sick.flag.touch()
     told = at_first_contact(fault)
     patience = PATIENT if told is None or "0.5 s" not in told.message else Patience(0.5, list_s=30, call_s=30)
@@ -336,7 +336,7 @@ async def test_a_fault_over_the_older_transport_is_told_to_its_caller_and_the_ne
 async def test_a_stream_that_cannot_be_had_is_told_and_the_server_is_used_once_it_can(
     fault: str, sick: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backoff, "FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr(breaker, "FIRST_WAIT_S", 0.0)
     sick.flag.touch()
     patience = Patience(0.5, list_s=30, call_s=30) if fault == "silence" else PATIENT
     async with McpSource("bench", sick.events(fault), patience=patience) as source:
@@ -459,7 +459,7 @@ async def test_more_calls_than_a_pool_has_connections_are_under_way_at_once(addr
 async def test_a_server_that_does_not_hear_of_the_end_of_its_session_is_not_waited_for(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "END_OF_SESSION_S", 0.1)
+    monkeypatch.setattr(http_transport, "END_OF_SESSION_S", 0.1)
     said, asking = LastWords(), Asking({}, lambda method, params: never())
 
     async def hear(message: object) -> None:

@@ -18,7 +18,7 @@ from toolcrib.sources.base import Extras, Source
 from toolcrib.sources.cached import LIFETIME_S, CachedSource
 from toolcrib.sources.definition_cache import DefinitionStore, Kept
 from toolcrib.sources.mcp import Patience, StdioServer
-from toolcrib.sources.mcp.source import McpSource
+from toolcrib.sources.mcp.mcp_source import McpSource
 from toolcrib.testing.sources import check_source
 
 pytestmark = pytest.mark.anyio

@@ -18,7 +18,7 @@ from toolcrib.core.tools import Tool
 from toolcrib.sources.base import FetchMethod, ProgressListener, Source
 from toolcrib.sources.functions import FunctionSource
 from toolcrib.sources.mcp import Patience
-from toolcrib.sources.mcp.source import McpSource
+from toolcrib.sources.mcp.mcp_source import McpSource
 from toolcrib.sources.wrapper import WrapperSource
 from toolcrib.testing.scripted import ScriptedSource
 from toolcrib.testing.sources import check_listing, check_source

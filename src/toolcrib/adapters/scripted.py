@@ -22,9 +22,9 @@ from toolcrib.agent.conversation.messages import (
 )
 from toolcrib.agent.loop.adapter import TurnAdapter
 from toolcrib.agent.loop.provider import Delivery, TextListener, delivery_of
+from toolcrib.core.digests import BYTES_PER_TOKEN, size_of
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
 from toolcrib.core.schema import Schema
-from toolcrib.core.weight import BYTES_PER_TOKEN, size_of
 
 Written: TypeAlias = Sequence[Mapping[str, Any]]
 """Turns as JSON values that fit `SCRIPT_SCHEMA`: `{"text": ..., "calls": [{"name": ..., "arguments": ...}]}`."""

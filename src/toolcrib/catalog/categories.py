@@ -12,9 +12,8 @@ from toolcrib.catalog.patterns import Patterns
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.metadata import ToolMetadata
-from toolcrib.core.nodes import Node
 from toolcrib.core.properties import cached_property
-from toolcrib.core.tools import Path, Tool
+from toolcrib.core.tools import Node, Path, Tool
 from toolcrib.core.values import read_path, read_paths, read_strings
 
 STANDARD: Mapping[str, Node] = {

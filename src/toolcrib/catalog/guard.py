@@ -27,8 +27,8 @@ from toolcrib.definitions.drift import (
     Version,
     drift_between,
 )
+from toolcrib.definitions.drift.definition_json import read, written
 from toolcrib.definitions.drift.judging import is_still_right
-from toolcrib.definitions.drift.kept import read, written
 from toolcrib.definitions.pins import Pin, PinStore, Seen, gone_for_long
 
 logger = logging.getLogger(__name__)

@@ -25,8 +25,8 @@ from toolcrib.catalog.view import NO_OVERLAY, Overlay
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.events import CatalogPublished, Event
 from toolcrib.core.principal import Principal
-from toolcrib.sources.unavailable import UnavailableSource
-from toolcrib.sources.used import UsedSource
+from toolcrib.sources.base import UnavailableSource
+from toolcrib.sources.wrapper import UsedSource
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories, ways_to
 from toolcrib.catalog.grouping import MAX_GROUPS, MAX_READ, grouped, summaries_of
-from toolcrib.core.nodes import Node
 from toolcrib.core.properties import cached_property
-from toolcrib.core.tools import Path, Tool
+from toolcrib.core.tools import Node, Path, Tool
 from toolcrib.search.index.fields import Document
 from toolcrib.search.index.index import Index
 from toolcrib.search.index.tokens import terms

@@ -11,9 +11,8 @@ from toolcrib.catalog.categories import NO_CATEGORIES, STANDARD, Categories
 from toolcrib.catalog.ontology import Ontology
 from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides
 from toolcrib.core.names import model_names
-from toolcrib.core.nodes import Node
 from toolcrib.core.properties import cached_property
-from toolcrib.core.tools import Path, Tool
+from toolcrib.core.tools import Node, Path, Tool
 from toolcrib.definitions.drift import Judgement
 from toolcrib.search.index.index import Index
 from toolcrib.sources.base import NO_EXTRAS, Extras, SetAside, Source

@@ -21,10 +21,10 @@ from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.cli.opening import opened, pins_of
 from toolcrib.cli.output import plain, stderr, stdout
 from toolcrib.config import Config, read_config
-from toolcrib.core.characters import visible
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.core.principal import LOCAL
 from toolcrib.core.schema import nearest
+from toolcrib.core.untrusted_text import visible
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.definitions.drift import Change, Drift, Grade, Judgement, Suspicion, Verdict
 from toolcrib.definitions.pins import Pin, PinStore

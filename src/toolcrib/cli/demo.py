@@ -20,8 +20,8 @@ from rich.table import Table
 from toolcrib.cli.definitions import counted
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, print_json, run, stdout
+from toolcrib.core.digests import BYTES_PER_TOKEN, size_of
 from toolcrib.core.errors import InvalidConfig, ToolFailed
-from toolcrib.core.weight import BYTES_PER_TOKEN, size_of
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -42,7 +42,7 @@ from toolcrib.core.principal import LOCAL
 from toolcrib.core.schema import nearest
 from toolcrib.definitions.drift import suspicions_in_texts
 from toolcrib.search.embedding import Embedding, EmbeddingCondition
-from toolcrib.sources.condition import Condition
+from toolcrib.sources.base import Condition
 
 _MARKS = {
     SourceStatus.READY: "[green]ready[/]",

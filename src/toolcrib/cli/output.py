@@ -17,8 +17,8 @@ import anyio
 import click
 import orjson
 
-from toolcrib.core.characters import OBEYED, visible
 from toolcrib.core.errors import InvalidConfig, NextAction, SourceUnavailable, ToolcribError
+from toolcrib.core.untrusted_text import OBEYED, visible
 from toolcrib.core.uris import shown
 
 if TYPE_CHECKING:

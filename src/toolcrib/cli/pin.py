@@ -39,10 +39,10 @@ from toolcrib.cli.definitions import (
 from toolcrib.cli.opening import pins_of
 from toolcrib.cli.output import plain, print_json, run, stderr, stdout
 from toolcrib.config import read_config
-from toolcrib.core.characters import visible
 from toolcrib.core.tools import Tool, summarize
+from toolcrib.core.untrusted_text import visible
 from toolcrib.definitions.drift import Verdict
-from toolcrib.definitions.drift.definitions import definition_of
+from toolcrib.definitions.drift.definition_json import definition_of
 from toolcrib.definitions.pins import Pin
 
 _NEW = {Standing.NEW, Standing.UNPINNED}

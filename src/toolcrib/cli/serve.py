@@ -102,8 +102,8 @@ def serve(
             await serve_stdio(crib, read, exposed=operations, alongside=alongside)
 
     async def over_http() -> None:
-        from toolcrib.surfaces.http.names import Address
-        from toolcrib.surfaces.http.serving import serve_http
+        from toolcrib.surfaces.http.accepted_hosts import Address
+        from toolcrib.surfaces.http.http_serving import serve_http
 
         address = Address.parse(http or "")
         with audited(config, no_audit=no_audit) as audit:

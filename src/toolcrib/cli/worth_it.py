@@ -18,14 +18,14 @@ from toolcrib.cli.clients.entries import serving
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, print_json, run, stderr, stdout
 from toolcrib.config import read_config
+from toolcrib.core.digests import BYTES_PER_TOKEN, size_of
 from toolcrib.core.tools import Tool
-from toolcrib.core.weight import BYTES_PER_TOKEN, size_of
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.crib.tops import tops
 from toolcrib.operations.briefing import briefing
 from toolcrib.operations.rules import Top
 from toolcrib.operations.tools import DEFAULT_SET, SETS
-from toolcrib.sources.mcp.server import StdioServer
+from toolcrib.sources.mcp.server_spec import StdioServer
 
 HANDFUL = 5
 """How many different tools a conversation looks up. Using the same tool again costs nothing more."""

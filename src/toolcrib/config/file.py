@@ -35,7 +35,7 @@ from toolcrib.definitions.drift import DEFAULT_PINS, PinPolicy
 from toolcrib.operations.calling.limits import DEFAULT_LOOKUP_RATE, DEFAULT_RATE, OPERATIONS_PER_CALL, Rate
 from toolcrib.sources.base import free_name, source_name
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
-from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, Patience
+from toolcrib.sources.mcp.server_spec import DEFAULT_PATIENCE, Patience
 
 if TYPE_CHECKING:
     from toolcrib.sources.declared.definition import DeclaredTools

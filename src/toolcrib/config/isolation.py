@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from toolcrib.config.settings import Settings
 from toolcrib.core.placeholders import WHO, Problem, expanded_members, for_each_principal
-from toolcrib.sources.mcp.server import HttpServer, McpServer
+from toolcrib.sources.mcp.server_spec import HttpServer, McpServer
 
 Isolation = Literal["shared", "principal"]
 """Whether all principals share one server, or each principal gets a separate instance."""

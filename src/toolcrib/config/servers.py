@@ -13,7 +13,7 @@ from toolcrib.config.settings import JsonObject
 from toolcrib.core.placeholders import WHO, Problem, expanded, expanded_members
 from toolcrib.core.schema import nearest
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
-from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, HttpServer, McpServer, Patience, StdioServer
+from toolcrib.sources.mcp.server_spec import DEFAULT_PATIENCE, HttpServer, McpServer, Patience, StdioServer
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Canonical bytes of JSON values, and their SHA-256 digests."""
+"""Canonical bytes of JSON values, their SHA-256 digests, and their size for a model that reads them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import Any, cast
 
+import orjson
 import rfc8785
 
 
@@ -71,3 +72,15 @@ def _scalar(value: object) -> str:
         except rfc8785.CanonicalizationError:
             pass
     return json.dumps(value)
+
+
+BYTES_PER_TOKEN = 4
+"""How many UTF-8 bytes of text or compact JSON count as one token. This is the usual estimate."""
+
+
+def size_of(value: object) -> int:
+    """Return the size of `value` as compact JSON, in UTF-8 bytes. Mappings of any kind count as objects."""
+    try:
+        return len(orjson.dumps(value, default=dict))
+    except TypeError:  # an integer beyond 64 bits, or half a surrogate pair
+        return len(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict).encode(errors="replace"))

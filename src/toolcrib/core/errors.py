@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
-from toolcrib.core.weight import size_of
+from toolcrib.core.digests import size_of
 
 
 class ErrorCode(StrEnum):

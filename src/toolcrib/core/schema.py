@@ -15,10 +15,10 @@ import orjson
 from jsonschema_rs import ValidationErrorKind
 
 from toolcrib.core.cost import Cost
+from toolcrib.core.digests import size_of
 from toolcrib.core.errors import InvalidTool, cut
 from toolcrib.core.properties import cached_property
 from toolcrib.core.subschemas import IN_PLACE, References, has_embedded_resources, references_of
-from toolcrib.core.weight import size_of
 
 MAX_VIOLATIONS = 8
 """How many violations of one value are reported. More would distract from the first."""

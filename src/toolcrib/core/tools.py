@@ -1,4 +1,4 @@
-"""Tools as frozen values: the definition, its digests, and the pointer that represents a tool until it is expanded."""
+"""Tools and categories as frozen values: definitions, digests, and the pointers that stand for unexpanded tools."""
 
 from __future__ import annotations
 
@@ -261,3 +261,18 @@ def one_line(text: str, limit: int = SUMMARY_CHARS) -> str:
     cut = line[: limit - 1]
     head, space, _ = cut.rpartition(" ")
     return (head if space and len(head) > limit // 2 else cut).rstrip(" ,;:") + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A category, which contains tools and other categories. Source: discovery protocol v0.1, "Node"."""
+
+    path: Path
+    title: str | None = None
+    summary: str = ""
+    tags: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The last part of the path; empty for the root."""
+        return self.path[-1] if self.path else ""

@@ -55,8 +55,7 @@ from toolcrib.operations.showing import MAX_QUERY_CHARS
 from toolcrib.operations.tools import DEFAULT_SET
 from toolcrib.search.embedders import Embedder
 from toolcrib.search.vector_store import Vectors
-from toolcrib.sources.base import Source, free_name
-from toolcrib.sources.condition import Condition
+from toolcrib.sources.base import Condition, Source, free_name
 from toolcrib.sources.definition_cache import Definitions
 from toolcrib.sources.installed import installed_plugins
 from toolcrib.sources.plugins import Plugin

@@ -13,8 +13,8 @@ from toolcrib.core.errors import ToolNotFound
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity, LimitedSource
 
 if TYPE_CHECKING:
+    from toolcrib.sources.declared.declared_source import DeclaredSource
     from toolcrib.sources.declared.definition import DeclaredTools
-    from toolcrib.sources.declared.source import DeclaredSource
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Declarations:
     def _put(self, declared: DeclaredTools, capacity: Capacity, *, is_configured: bool) -> None:
         placed = self._placed.get(declared.name)
         if placed is None or placed.capacity != capacity:
-            from toolcrib.sources.declared.source import DeclaredSource  # noqa: PLC0415  most programs declare nothing
+            from toolcrib.sources.declared.declared_source import DeclaredSource  # noqa: PLC0415  most programs declare nothing
 
             source = DeclaredSource(declared, self._environ)
             placed = _Placed(declared, capacity, is_configured, source, LimitedSource(source, capacity))

@@ -9,9 +9,8 @@ from toolcrib.catalog.intake import Intake
 from toolcrib.catalog.state import SourceEntry
 from toolcrib.config.plugins import PluginConfig
 from toolcrib.core.digests import digest
-from toolcrib.sources.base import Source, free_name
+from toolcrib.sources.base import Source, UnavailableSource, free_name
 from toolcrib.sources.plugins import PluginDispatcher
-from toolcrib.sources.unavailable import UnavailableSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,16 +22,14 @@ from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.placeholders import unfilled
 from toolcrib.core.principal import LOCAL
-from toolcrib.sources.base import Source
+from toolcrib.sources.base import Condition, Source, UnavailableSource
 from toolcrib.sources.cached import CachedSource
-from toolcrib.sources.condition import Condition
 from toolcrib.sources.definition_cache import Definitions
 from toolcrib.sources.limited import LimitedSource
-from toolcrib.sources.mcp.server import HttpServer, McpServer, StdioServer, address, identity
-from toolcrib.sources.unavailable import UnavailableSource
+from toolcrib.sources.mcp.server_spec import HttpServer, McpServer, StdioServer, address, identity
 
 if TYPE_CHECKING:
-    from toolcrib.sources.mcp.source import McpSource
+    from toolcrib.sources.mcp.mcp_source import McpSource
 
 SERVING = "TOOLCRIB_SERVING"
 """The environment variable that tells servers which configurations they were started from.
@@ -207,7 +205,7 @@ class ConfiguredServers:
         return _entry(config, path, assembled, self._placed[config.name].config.server)
 
     def _assembled(self, config: ServerConfig, server: McpServer, path: Path, principal_id: str | None) -> _Assembled:
-        from toolcrib.sources.mcp.source import McpSource  # noqa: PLC0415  the SDK takes half a second to import
+        from toolcrib.sources.mcp.mcp_source import McpSource  # noqa: PLC0415  the SDK takes half a second to import
 
         def client() -> Client:
             # The local user must not be asked for input that the server of a different principal wants.

@@ -11,11 +11,11 @@ from typing import Any, Self
 
 from toolcrib.catalog.access import Access
 from toolcrib.catalog.view import View
+from toolcrib.core.digests import BYTES_PER_TOKEN
 from toolcrib.core.errors import InvalidArguments
 from toolcrib.core.metadata import Optionality
-from toolcrib.core.quoting import as_block, as_id, as_json, as_path, on_one_line
 from toolcrib.core.tools import Path, Tool, summarize
-from toolcrib.core.weight import BYTES_PER_TOKEN
+from toolcrib.core.untrusted_text import as_block, as_id, as_json, as_path, on_one_line
 from toolcrib.operations.messages import DetailLevel
 from toolcrib.operations.outlines import outline
 

@@ -27,10 +27,9 @@ from toolcrib.core.errors import (
 )
 from toolcrib.core.events import OK, TOOL_ERROR, Consent, OperationPerformed, Recorder
 from toolcrib.core.handles import Handle
-from toolcrib.core.principal import CallContext
+from toolcrib.core.principal import CallContext, new_trace_id
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Path, Tool
-from toolcrib.core.traces import new_trace_id
 from toolcrib.operations.arguments import check_operation, checked, read
 from toolcrib.operations.calling import CallLimits, Runner, complete, get_prompt, read_resource
 from toolcrib.operations.fetched import NOTHING, Fetched

@@ -10,8 +10,7 @@ from typing import Any, Protocol, Self
 from toolcrib.core.errors import NextAction, ToolcribError
 from toolcrib.core.handles import Handle
 from toolcrib.core.metadata import EXPANDED, NO_METADATA, ToolMetadata
-from toolcrib.core.nodes import Node
-from toolcrib.core.tools import Path, ToolPointer
+from toolcrib.core.tools import Node, Path, ToolPointer
 
 
 class Answer(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote
 
-from toolcrib.core.quoting import as_id, as_json, on_one_line
+from toolcrib.core.untrusted_text import as_id, as_json, on_one_line
 
 MAX_LOOKS = 500
 """The most subschemas that are read; each reference counts again. A schema with more has no outline."""

@@ -20,7 +20,7 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.core.loops import soon
+from toolcrib.core.threads import soon
 from toolcrib.search.embedders import Embedder, EmbeddingFailed
 from toolcrib.search.index.meaning import Understood
 from toolcrib.search.index.query import Query

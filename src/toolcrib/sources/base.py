@@ -1,4 +1,4 @@
-"""The protocols that every source implements: list tools, run one of them, and report changes of the list."""
+"""The protocols that every source implements, and the source that stands in for one that cannot be used."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import re
 from collections.abc import AsyncIterator, Callable, Container, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
-from toolcrib.core.errors import InvalidTool, ToolFailed
-from toolcrib.core.nodes import Node
+import anyio
+
+from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolFailed
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.core.tools import Tool, one_line, summarize
+from toolcrib.core.tools import Node, Tool, one_line, summarize
 
 
 class ProgressListener(Protocol):
@@ -242,3 +244,57 @@ def source_name(label: str) -> str:
     if not name:
         raise InvalidTool(f"`{label}` contains no letter, digit, `_` or `-`, so it cannot become a source name")
     return name
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How many calls run and wait at a server, and whether calls are paused after failures."""
+
+    running: int
+    waiting: int
+    failures: int
+    """Failures in a row, of starts or calls; 0 if the server works."""
+    retry_after_s: float | None
+    """In how many seconds the next attempt is allowed; None if calls are not paused."""
+
+
+class UnavailableSource:
+    """Takes the place of a source whose configuration is wrong, so that the owner sees why its tools are missing."""
+
+    def __init__(self, name: str, reason: str, *, diagnosis: str = "", remedy: str = "") -> None:
+        self._name = name
+        self.reason = reason
+        self.diagnosis = diagnosis
+        self.remedy = remedy
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return None
+
+    async def list_tools(self) -> Listing:
+        raise self._error()
+
+    async def call_tool(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        *,
+        progress: ProgressListener | None = None,
+    ) -> ToolResult:
+        raise self._error()
+
+    async def changes(self) -> AsyncIterator[None]:
+        await anyio.sleep_forever()
+        yield
+
+    def _error(self) -> SourceUnavailable:
+        return SourceUnavailable(self.reason, diagnosis=self.diagnosis, remedy=self.remedy)

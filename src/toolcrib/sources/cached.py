@@ -12,7 +12,7 @@ from typing import Any, cast
 from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.sources.base import Extras, Listing, SetAside, Source
 from toolcrib.sources.definition_cache import Definitions, Kept
-from toolcrib.sources.definitions import read_definitions
+from toolcrib.sources.tool_definitions import read_definitions
 from toolcrib.sources.wrapper import WrapperSource
 
 logger = logging.getLogger(__name__)

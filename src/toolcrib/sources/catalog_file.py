@@ -16,7 +16,7 @@ from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import EMPTY_SCHEMA, Tool
 from toolcrib.sources.base import Listing, ProgressListener, SetAside, server_summary, source_name
-from toolcrib.sources.definitions import label, read_definition, read_definitions
+from toolcrib.sources.tool_definitions import label, read_definition, read_definitions
 
 _HINTS = (
     "It can contain a list of MCP tool definitions, or an object with such a list under `tools`, as from `tools/list`.",

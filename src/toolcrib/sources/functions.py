@@ -25,8 +25,8 @@ from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.core.values import check_kind
 from toolcrib.sources.agreement import disagreements
 from toolcrib.sources.base import Listing, ProgressListener, source_name
-from toolcrib.sources.definitions import object_schema
 from toolcrib.sources.signatures import Signature, is_async, read_signature
+from toolcrib.sources.tool_definitions import object_schema
 from toolcrib.sources.watches import Watches
 
 _logger = logging.getLogger(__name__)

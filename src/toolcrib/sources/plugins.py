@@ -22,10 +22,10 @@ from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolFailed
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
+from toolcrib.core.threads import NotStarted, apart
 from toolcrib.core.tools import Tool, ToolAnnotations
-from toolcrib.sources.apart import NotStarted, apart
 from toolcrib.sources.base import Listing, ProgressListener, SetAside, headline, source_name
-from toolcrib.sources.definitions import read_definition
+from toolcrib.sources.tool_definitions import read_definition
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import anyio
 
-from toolcrib.core.loops import soon
+from toolcrib.core.threads import soon
 
 
 class Watches:

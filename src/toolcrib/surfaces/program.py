@@ -18,8 +18,8 @@ from toolcrib.config.settings import Settings, parsed
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.operations.tools import ALL, chosen
-from toolcrib.surfaces.http import serving
-from toolcrib.surfaces.http.names import Address, Names
+from toolcrib.surfaces.http import http_serving
+from toolcrib.surfaces.http.accepted_hosts import Address, Names
 from toolcrib.surfaces.mcp_gateway import stdio
 
 _THIS_MACHINE = Address("127.0.0.1", 0)
@@ -49,7 +49,7 @@ async def serve_http(
     _check(operations)
     config = replace(config, auth=_auth(config, auth))
     told = listening or _say_nothing
-    await serving.serve_http(crib, config, Address.parse(address), told, exposed=operations, follows=False)
+    await http_serving.serve_http(crib, config, Address.parse(address), told, exposed=operations, follows=False)
 
 
 class CribApp:
@@ -82,7 +82,7 @@ class CribApp:
     async def lifespan(self, _: object = None) -> AsyncGenerator[None]:
         """Run the crib, and answer requests. The argument, the application with this lifespan, is ignored."""
         auth = self._config.auth
-        service = serving.Service(
+        service = http_serving.Service(
             self._crib,
             self._config,
             Names(_THIS_MACHINE, auth, in_app=True),

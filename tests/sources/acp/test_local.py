@@ -16,9 +16,9 @@ import anyio
 import pytest
 
 from toolcrib.core.errors import StaleExpansion, ToolFailed
-from toolcrib.core.loops import soon
 from toolcrib.core.principal import LOCAL_CONTEXT
 from toolcrib.core.results import ToolResult
+from toolcrib.core.threads import soon
 from toolcrib.sources.acp import local
 from toolcrib.sources.acp.descriptors import kind_of
 from toolcrib.sources.acp.diffs import Location, locations_of

@@ -21,10 +21,10 @@ from toolcrib.core.results import ToolResult
 from toolcrib.sources.acp.mcp_frames import OUR_IDS, McpFrames
 from toolcrib.sources.base import Listing, ProgressListener, Source
 from toolcrib.sources.mcp import CarriedServer, Patience
-from toolcrib.sources.mcp import changes as changes_of_servers
+from toolcrib.sources.mcp import watching as changes_of_servers
 from toolcrib.sources.mcp.carrier import Unreachable
-from toolcrib.sources.mcp.server import address, identity
-from toolcrib.sources.mcp.source import McpSource
+from toolcrib.sources.mcp.mcp_source import McpSource
+from toolcrib.sources.mcp.server_spec import address, identity
 from toolcrib.testing.sources import check_source
 
 pytestmark = pytest.mark.anyio

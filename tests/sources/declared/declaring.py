@@ -9,8 +9,8 @@ from typing import Any
 
 from toolcrib.core.principal import LOCAL_CONTEXT
 from toolcrib.core.results import ToolResult
+from toolcrib.sources.declared.declared_source import DeclaredSource
 from toolcrib.sources.declared.definition import DeclaredTool, DeclaredTools, read_declared
-from toolcrib.sources.declared.source import DeclaredSource
 
 ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"
 """A program that says what it was given."""

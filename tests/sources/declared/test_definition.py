@@ -15,9 +15,9 @@ from tests.sources.declared.declaring import declared, properties
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.metadata import Optionality
 from toolcrib.core.tools import DECLARATION
-from toolcrib.sources.declared.command import CommandLine
+from toolcrib.sources.declared.command_line import CommandLine
 from toolcrib.sources.declared.definition import DeclaredTools, read_declared, read_declared_source
-from toolcrib.sources.declared.endpoint import Endpoint
+from toolcrib.sources.declared.http_endpoint import Endpoint
 
 DISK_FREE: Mapping[str, Any] = {
     "title": "Disk space",

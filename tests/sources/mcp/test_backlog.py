@@ -17,7 +17,7 @@ from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.principal import LOCAL_CONTEXT, CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.sources.mcp import CarriedServer, Patience, backlog
-from toolcrib.sources.mcp.source import McpSource
+from toolcrib.sources.mcp.mcp_source import McpSource
 
 pytestmark = pytest.mark.anyio
 

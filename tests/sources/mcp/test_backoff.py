@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.core.errors import SourceUnavailable
-from toolcrib.sources.mcp.backoff import FIRST_WAIT_S, LAST_WAIT_S, Backoff
-from toolcrib.sources.mcp.breaker import Breaker
+from toolcrib.sources.mcp.breaker import FIRST_WAIT_S, LAST_WAIT_S, Backoff, Breaker
 
 EXITED = SourceUnavailable(
     "`bench` could not be started: it exited.", diagnosis="Its last words: no vice", retryable=True

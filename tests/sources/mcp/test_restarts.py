@@ -28,8 +28,8 @@ from toolcrib.core.tools import Tool
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.base import Listing
 from toolcrib.sources.mcp import HttpServer, McpServer, Patience, StdioServer
-from toolcrib.sources.mcp import source as module
-from toolcrib.sources.mcp.source import McpSource
+from toolcrib.sources.mcp import mcp_source as module
+from toolcrib.sources.mcp.mcp_source import McpSource
 
 pytestmark = pytest.mark.anyio
 

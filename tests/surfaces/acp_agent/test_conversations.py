@@ -18,7 +18,7 @@ from tests.surfaces.acp_agent.test_faults import cancelled_at
 from toolcrib import Toolcrib
 from toolcrib.agent.conversation_store import MAX_UNSPOKEN, ConversationStore, KeptConversation
 from toolcrib.catalog.state import SourceEntry, SourceStatus
-from toolcrib.core.weight import size_of
+from toolcrib.core.digests import size_of
 from toolcrib.sources.functions import FunctionSource
 from toolcrib.surfaces.acp_agent.agent import Setup
 from toolcrib.surfaces.acp_agent.content import said

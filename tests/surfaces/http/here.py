@@ -15,9 +15,9 @@ from tests.servers.launching import Json, write_config
 from tests.surfaces.http.asking import TIMEOUT_S
 
 from toolcrib import Toolcrib
-from toolcrib.surfaces.http.connections import Bounds
-from toolcrib.surfaces.http.names import Address
-from toolcrib.surfaces.http.serving import serve_http
+from toolcrib.surfaces.http.accepted_hosts import Address
+from toolcrib.surfaces.http.http_connections import Bounds
+from toolcrib.surfaces.http.http_serving import serve_http
 
 VERSION = "2026-07-28"
 

@@ -18,8 +18,8 @@ from tests.waiting import DEADLINE_S, until
 
 from toolcrib import Toolcrib
 from toolcrib.sources.base import Extras, Listing
-from toolcrib.surfaces.auth import stays
-from toolcrib.surfaces.http.connections import Bounds
+from toolcrib.surfaces.auth import admitted_requests
+from toolcrib.surfaces.http.http_connections import Bounds
 from toolcrib.surfaces.mcp_gateway import http, subscriptions
 from toolcrib.testing.scripted import ScriptedSource
 
@@ -185,7 +185,7 @@ async def test_a_principal_has_only_so_many_requests_under_way_and_others_have_t
 async def test_a_principal_has_only_so_much_of_bodies_under_way_and_others_have_theirs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stays, "MAX_BODY_BYTES_EACH", 1_000)
+    monkeypatch.setattr(admitted_requests, "MAX_BODY_BYTES_EACH", 1_000)
     async with served_here(tmp_path, auth={"tokens": TOKENS}) as here:
         reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
         lines = ["POST /v1/list HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {BOB}", "Content-Length: 2000"]

@@ -16,7 +16,7 @@ from tests.waiting import DEADLINE_S, until
 
 from toolcrib import Toolcrib
 from toolcrib.sources.base import Listing
-from toolcrib.surfaces.http import serving
+from toolcrib.surfaces.http import http_serving
 from toolcrib.testing.scripted import ScriptedSource
 
 pytestmark = pytest.mark.anyio
@@ -66,7 +66,7 @@ class Stopped:
 
 @pytest.fixture
 def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stopped:
-    monkeypatch.setattr(serving, "GRACE_S", 0)
+    monkeypatch.setattr(http_serving, "GRACE_S", 0)
     return Stopped(tmp_path)
 
 
@@ -100,7 +100,7 @@ async def test_what_is_no_call_and_is_cut_off_is_told_that_nothing_was_run(stopp
 
 
 async def test_a_stream_of_a_session_does_not_hold_up_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "GRACE_S", 2 * DEADLINE_S)
+    monkeypatch.setattr(http_serving, "GRACE_S", 2 * DEADLINE_S)
     accept = {"Accept": "application/json, text/event-stream"}
     client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "here", "version": "1"}}
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}

@@ -36,6 +36,7 @@ from toolcrib.agent.session import Session
 from toolcrib.agent.telemetry import count_injected
 from toolcrib.catalog.view import View
 from toolcrib.core.client import ANSWER_S
+from toolcrib.core.digests import size_of
 from toolcrib.core.errors import (
     InvalidArguments,
     InvalidCursor,
@@ -50,7 +51,6 @@ from toolcrib.core.errors import (
 from toolcrib.core.handles import Handle
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.core.weight import size_of
 from toolcrib.operations.calling.approving import Approver
 from toolcrib.operations.messages import (
     Answer,

@@ -13,8 +13,8 @@ from toolcrib.agent.sections.reader import CatalogReader
 from toolcrib.agent.sections.state import SectionState
 from toolcrib.agent.sections.texts import filled, wrong_place
 from toolcrib.core.errors import InvalidPrompt, UnknownPath
-from toolcrib.core.quoting import as_id, as_path, on_one_line
 from toolcrib.core.tools import Path, Tool
+from toolcrib.core.untrusted_text import as_id, as_path, on_one_line
 
 if TYPE_CHECKING:  # the default is for type checkers: a section without parameters; Python 3.11 has no defaults
     from typing_extensions import TypeVar

@@ -1,9 +1,17 @@
 """Compares tool definitions: what changed and how much it matters, and what looks suspicious."""
 
 from toolcrib.definitions.drift.grades import Change, Drift, Grade, drift_between
-from toolcrib.definitions.drift.judging import DEFAULT_PINS, Approved, Judgement, Origin, PinPolicy, Verdict
+from toolcrib.definitions.drift.judging import (
+    DEFAULT_PINS,
+    FIRST,
+    Approved,
+    Judgement,
+    Origin,
+    PinPolicy,
+    Verdict,
+    Version,
+)
 from toolcrib.definitions.drift.suspicions import Neighbours, Suspicion, suspicions_in, suspicions_in_texts
-from toolcrib.definitions.drift.versions import FIRST, Version
 
 __all__ = [
     "DEFAULT_PINS",

@@ -9,13 +9,13 @@ from enum import StrEnum
 from os.path import commonprefix
 from typing import Any, cast
 
-from toolcrib.core.characters import visible
 from toolcrib.core.contracts import TARGETS, WORDS, contract_of, without
 from toolcrib.core.digests import canonical_bytes
 from toolcrib.core.schema import pointer
 from toolcrib.core.tools import DECLARATION, Tool
+from toolcrib.core.untrusted_text import visible
 from toolcrib.definitions.drift.containment import closed, covers, is_quick
-from toolcrib.definitions.drift.definitions import definition_of
+from toolcrib.definitions.drift.definition_json import definition_of
 
 MAX_CHANGES = 50
 """How many changes of one drift are listed, the most serious first."""

@@ -1,6 +1,6 @@
 """Turns JSON Schema into grammars for local models, and into schemas for the strict modes of providers."""
 
-from toolcrib.definitions.grammars.calls import (
+from toolcrib.definitions.grammars.call_grammars import (
     PLAIN,
     STYLES,
     Degraded,
@@ -10,7 +10,7 @@ from toolcrib.definitions.grammars.calls import (
     call_grammar,
     text_or_call_grammar,
 )
-from toolcrib.definitions.grammars.places import Unenforced
+from toolcrib.definitions.grammars.schema_places import Unenforced
 from toolcrib.definitions.grammars.strict import StrictSchema, strict_schema
 
 __all__ = [

@@ -17,7 +17,7 @@ from toolcrib.definitions.grammars.codepoints import CHAR, CHAR_RULES, spelled
 from toolcrib.definitions.grammars.gbnf import MAX_REPEATS, Chars, Literal, Ref, Repeat, Rule, Symbol
 from toolcrib.definitions.grammars.gbnf import Sequence as Symbols
 from toolcrib.definitions.grammars.numbers import INTEGER, NUMBER, NUMBER_RULES, Bounds
-from toolcrib.definitions.grammars.patterns import (
+from toolcrib.definitions.grammars.regular_expressions import (
     ANY,
     FORMATS,
     Both,
@@ -29,7 +29,7 @@ from toolcrib.definitions.grammars.patterns import (
     lengths,
     parsed,
 )
-from toolcrib.definitions.grammars.places import TYPES, Leaf, Part, Places, TooLarge, fits_type
+from toolcrib.definitions.grammars.schema_places import TYPES, Leaf, Part, Places, TooLarge, fits_type
 
 MAX_SYMBOLS = 200_000
 """The number of symbols in the rules of one schema. A larger schema is not enforced."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from toolcrib.definitions.grammars.calls import PLAIN, Envelope
+from toolcrib.definitions.grammars.call_grammars import PLAIN, Envelope
 from toolcrib.definitions.grammars.codepoints import spelled
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.schema import Schema, type_name
-from toolcrib.definitions.grammars.patterns import UnheldPattern, parsed
-from toolcrib.definitions.grammars.places import TYPES, Leaf, Part, Places, TooLarge, Unenforced, fits_type
+from toolcrib.definitions.grammars.regular_expressions import UnheldPattern, parsed
+from toolcrib.definitions.grammars.schema_places import TYPES, Leaf, Part, Places, TooLarge, Unenforced, fits_type
 
 MAX_PROPERTIES = 5_000
 """The number of properties in one schema. This is OpenAI's limit."""

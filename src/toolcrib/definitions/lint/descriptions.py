@@ -1,14 +1,15 @@
-"""Lint rules for descriptions that tell a model nothing, or that are too long."""
+"""Lint rules for descriptions that say too little or too much, and for claims about behaviour that cannot be right."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from toolcrib.core.digests import BYTES_PER_TOKEN, size_of
 from toolcrib.core.tools import Tool
-from toolcrib.definitions.lint.definition import Definition
 from toolcrib.definitions.lint.findings import Problem
-from toolcrib.search.index.tokens import terms
+from toolcrib.definitions.lint.linted_tool import Definition, mapping
+from toolcrib.search.index.tokens import terms, words
 
 MIN_CHARS = 20
 """The minimum length in characters. A shorter description cannot say what the tool does and when to use it."""
@@ -109,3 +110,52 @@ def _is_placeholder(text: str) -> bool:
 def _quoted(text: str, limit: int = 80) -> str:
     line = " ".join(text.split())
     return f'"{line if len(line) <= limit else line[: limit - 1] + "…"}"'
+
+
+def over_budget(definition: Definition) -> Iterator[Problem]:
+    """Find definitions with more than `definition.limits.max_tokens` estimated tokens."""
+    tool = definition.tool
+    total = estimated_tokens({"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema})
+    if total > definition.limits.max_tokens:
+        described, schema = estimated_tokens(tool.description), estimated_tokens(tool.input_schema)
+        yield Problem(
+            f"the definition has about {total:,} tokens ({described:,} for the description, {schema:,} for the input "
+            f"schema). The limit is {definition.limits.max_tokens:,}",
+            "Shorten descriptions, remove parameters that are never used, or split the tool",
+            ("/description" if described > schema else "/inputSchema",),
+        )
+
+
+def estimated_tokens(value: object) -> int:
+    """Estimate the tokens of a JSON value, with the same estimate as everywhere in Toolcrib."""
+    return size_of(value) // BYTES_PER_TOKEN
+
+
+_CHANGING = {
+    "delete", "remove", "drop", "erase", "destroy", "purge", "wipe", "truncate", "uninstall", "revoke", "overwrite",
+}  # fmt: skip
+_CONSIDERED = 2
+"""How many words at the start of a name may be its verb: `delete_file`, `repo_delete`. Later words are nouns."""
+
+
+def contradictory(definition: Definition) -> Iterator[Problem]:
+    """Find tools that claim to be read-only and also destructive."""
+    claims = mapping(definition.tool.wire.get("annotations")) or {}
+    if claims.get("readOnlyHint") is True and claims.get("destructiveHint") is True:
+        yield Problem(
+            "it is marked read-only and destructive",
+            "Remove `destructiveHint` if the tool only reads, or set `readOnlyHint` to false",
+            ("/annotations",),
+        )
+
+
+def doubtful(definition: Definition) -> Iterator[Problem]:
+    """Find tools that claim to be read-only, but whose name says that they change something."""
+    tool = definition.tool
+    verbs = [word for word in list(words(tool.name))[:_CONSIDERED] if word in _CHANGING]
+    if tool.annotations.read_only and verbs:
+        yield Problem(
+            f"it is marked read-only, but its name says `{verbs[0]}`. Clients may run it without asking",
+            "Set `readOnlyHint` to false, or rename the tool",
+            ("/annotations/readOnlyHint",),
+        )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from toolcrib.core.tools import Tool
-from toolcrib.definitions.lint.definition import Definition
+from toolcrib.definitions.lint.linted_tool import Definition
 
 
 class Level(StrEnum):

@@ -17,9 +17,9 @@ from functools import lru_cache
 import numpy as np
 
 from toolcrib.core.tools import Tool
-from toolcrib.definitions.lint.definition import mapping
 from toolcrib.definitions.lint.findings import Problem
-from toolcrib.definitions.lint.names import listed
+from toolcrib.definitions.lint.linted_tool import mapping
+from toolcrib.definitions.lint.tool_names import listed
 from toolcrib.search.index.tokens import STOPWORDS, terms, words
 
 SAME_WORDS = 0.8

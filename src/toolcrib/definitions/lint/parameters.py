@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.schema import Schema
-from toolcrib.definitions.lint.definition import Definition, Json, Part, mapping, sequence, spoken, step
 from toolcrib.definitions.lint.findings import Problem
-from toolcrib.definitions.lint.names import listed
+from toolcrib.definitions.lint.linted_tool import Definition, Json, Part, mapping, sequence, spoken, step
+from toolcrib.definitions.lint.tool_names import listed
 
 _TYPING = ("type", "enum", "const", "$ref", "$dynamicRef", "properties", "items", "prefixItems", "not", "if")
 """Keywords that say what a value may be."""

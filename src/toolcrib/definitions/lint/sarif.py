@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from toolcrib.definitions.lint.findings import Finding, Rule
-from toolcrib.definitions.lint.rules import RULES
+from toolcrib.definitions.lint.lint_rules import RULES
 from toolcrib.version import VERSION
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

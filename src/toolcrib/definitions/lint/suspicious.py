@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from toolcrib.core.tools import Tool
 from toolcrib.definitions.drift.suspicions import Neighbours, Suspicion, suspicions_in
-from toolcrib.definitions.lint.definition import Definition
 from toolcrib.definitions.lint.findings import Problem
+from toolcrib.definitions.lint.linted_tool import Definition
 
 
 def hidden_characters(definition: Definition) -> Iterator[Problem]:

@@ -9,11 +9,11 @@ from typing import Any, Self, cast
 
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.metadata import ToolMetadata
-from toolcrib.core.quoting import on_one_line
 from toolcrib.core.schema import Schema, check_nesting
 from toolcrib.core.tools import Tool, ToolAnnotations
+from toolcrib.core.untrusted_text import on_one_line
 from toolcrib.sources.base import SetAside
-from toolcrib.sources.definitions import check_text, json_kind, label, object_schema
+from toolcrib.sources.tool_definitions import check_text, json_kind, label, object_schema
 
 OTHER = "other"
 

@@ -14,10 +14,10 @@ import anyio
 
 from toolcrib.core.errors import InvalidArguments, InvalidTool, SourceUnavailable, StaleExpansion, ToolFailed
 from toolcrib.core.principal import CallContext
-from toolcrib.core.quoting import as_json, on_one_line
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import Schema
 from toolcrib.core.tools import Tool
+from toolcrib.core.untrusted_text import as_json, on_one_line
 from toolcrib.sources.acp.commands import Commands
 from toolcrib.sources.acp.descriptors import ToolCatalog, ToolDescriptor
 from toolcrib.sources.acp.diffs import META_KEY, Diff, diffs_of

@@ -13,10 +13,10 @@ from toolcrib.core.errors import InvalidTool
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.tools import DECLARATION, EMPTY_SCHEMA, Tool, ToolAnnotations
 from toolcrib.sources.base import source_name
-from toolcrib.sources.declared.command import COMMAND_KEYS, CommandLine
-from toolcrib.sources.declared.endpoint import Endpoint
+from toolcrib.sources.declared.command_line import COMMAND_KEYS, CommandLine
 from toolcrib.sources.declared.fields import Fields
-from toolcrib.sources.definitions import read_definition
+from toolcrib.sources.declared.http_endpoint import Endpoint
+from toolcrib.sources.tool_definitions import read_definition
 
 DEFAULT_TIMEOUT_S = 60.0
 MAX_TIMEOUT_S = 3_600.0

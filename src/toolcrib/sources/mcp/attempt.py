@@ -11,14 +11,12 @@ from mcp.shared.exceptions import MCPError
 from toolcrib.core.errors import SourceUnavailable, ToolcribError, ToolFailed
 from toolcrib.sources.base import Listing
 from toolcrib.sources.mcp.connection import Connection
-from toolcrib.sources.mcp.failures import bottom, garbled_line, unavailable
-from toolcrib.sources.mcp.last_words import LastWords
-from toolcrib.sources.mcp.late_extras import LateExtras
-from toolcrib.sources.mcp.logs import Verbosity
-from toolcrib.sources.mcp.refusals import Closed, Refused
-from toolcrib.sources.mcp.secrets import Secrets
-from toolcrib.sources.mcp.server import AnyServer
-from toolcrib.sources.mcp.symptoms import remedy, telling
+from toolcrib.sources.mcp.exchanges import Verbosity
+from toolcrib.sources.mcp.listing import LateExtras
+from toolcrib.sources.mcp.refused_requests import Closed, Refused
+from toolcrib.sources.mcp.server_failures import bottom, garbled_line, remedy, telling, unavailable
+from toolcrib.sources.mcp.server_output import LastWords, Secrets
+from toolcrib.sources.mcp.server_spec import AnyServer
 from toolcrib.sources.mcp.watching import Upkeep
 
 MAX_GARBAGE_LINES = 3

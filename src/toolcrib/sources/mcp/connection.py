@@ -32,20 +32,19 @@ from mcp_types import (
 from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from toolcrib.sources.definitions import label
 from toolcrib.sources.environment import inherited
 from toolcrib.sources.mcp import pages
 from toolcrib.sources.mcp.asking import AskedSession, Asking
 from toolcrib.sources.mcp.backlog import Backlog, bounded
-from toolcrib.sources.mcp.carried import carried
-from toolcrib.sources.mcp.http import TIMEOUT_S, Health, HttpClient, refusal_by_sdk
-from toolcrib.sources.mcp.last_words import LastWords, listening
-from toolcrib.sources.mcp.pipes import Grace, piped
-from toolcrib.sources.mcp.refusals import MAX_MESSAGE_BYTES, Closed, Outcomes, Refused, refusal_in
-from toolcrib.sources.mcp.secrets import Secrets
-from toolcrib.sources.mcp.server import AnyServer, CarriedServer, HttpServer, StdioServer
+from toolcrib.sources.mcp.carried_transport import carried
+from toolcrib.sources.mcp.http_transport import TIMEOUT_S, Health, HttpClient, refusal_by_sdk
+from toolcrib.sources.mcp.refused_requests import MAX_MESSAGE_BYTES, Closed, Outcomes, Refused, refusal_in
+from toolcrib.sources.mcp.server_output import LastWords, Secrets, listening
+from toolcrib.sources.mcp.server_spec import AnyServer, CarriedServer, HttpServer, StdioServer
 from toolcrib.sources.mcp.shapes import is_definition
-from toolcrib.sources.mcp.sse import streamed
+from toolcrib.sources.mcp.sse_transport import streamed
+from toolcrib.sources.mcp.stdio_transport import Grace, piped
+from toolcrib.sources.tool_definitions import label
 from toolcrib.version import VERSION
 
 HTTP_READ_TIMEOUT_S = 300.0

@@ -1,4 +1,4 @@
-"""Follows changes of single resources on one server, across reconnects."""
+"""Follows the changes of a server across reconnects: of its lists, and of single resources."""
 
 from __future__ import annotations
 
@@ -10,20 +10,64 @@ import anyio
 from anyio.abc import TaskStatus
 from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS
+from mcp_types import (
+    INVALID_PARAMS,
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    ToolListChangedNotification,
+)
 from pydantic import ValidationError
 
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.sources.mcp.connection import Connection
-from toolcrib.sources.mcp.extras import WholeResult, WireRequest
-from toolcrib.sources.mcp.refusals import Closed
+from toolcrib.sources.mcp.listing import WholeResult, WireRequest
+from toolcrib.sources.mcp.refused_requests import Closed
 
 logger = logging.getLogger(__name__)
 
+LIST_CHANGED = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
+"""The notifications that report a changed list."""
+
 FIRST_WAIT_S = 1.0
 LAST_WAIT_S = 60.0
-"""A lost stream of updates is requested again after the first wait, then after twice as long, up to the last wait. A
-server that cannot be reached is retried after the first wait, or when it may be called again."""
+"""A lost stream is requested again after the first wait, then after twice as long, up to the last wait. A server that
+cannot be reached is retried after the first wait, or when it may be called again."""
+
+
+async def follow_changes(connection: Connection, name: str, changed: Callable[[], None]) -> None:
+    """Call `changed` for each event on the stream, until cancelled. `name` is the server's.
+
+    Servers of the newer era report changes only on this stream. A lost stream is requested again.
+    """
+    session = connection.session
+    offered = session.server_capabilities
+    if not connection.is_modern or offered is None:
+        return
+    tools = offered.tools is not None and bool(offered.tools.list_changed)
+    prompts = offered.prompts is not None and bool(offered.prompts.list_changed)
+    resources = offered.resources is not None and bool(offered.resources.list_changed)
+    if not (tools or prompts or resources):
+        return
+    wait_s = FIRST_WAIT_S
+    while True:
+        try:
+            async with listen(
+                session,
+                tools_list_changed=tools,
+                prompts_list_changed=prompts,
+                resources_list_changed=resources,
+            ) as events:
+                async for _ in events:
+                    wait_s = FIRST_WAIT_S
+                    changed()
+        except (MCPError, SubscriptionLost, TimeoutError) as error:
+            logger.info("source %s: its stream of changes was lost: %s", name, error)
+        await anyio.sleep(wait_s)
+        wait_s = min(2 * wait_s, LAST_WAIT_S)
+        changed()  # changes in between were missed
+
+
+logger = logging.getLogger(__name__)
 
 
 class Watching:

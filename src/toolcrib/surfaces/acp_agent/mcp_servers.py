@@ -14,9 +14,9 @@ from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.core.digests import digest
 from toolcrib.crib.servers import shown
-from toolcrib.sources.base import free_name, source_name
+from toolcrib.sources.base import UnavailableSource, free_name, source_name
 from toolcrib.sources.limited import LimitedSource
-from toolcrib.sources.mcp.server import (
+from toolcrib.sources.mcp.server_spec import (
     DEFAULT_PATIENCE,
     AnyServer,
     CarriedServer,
@@ -25,7 +25,6 @@ from toolcrib.sources.mcp.server import (
     StdioServer,
     identity,
 )
-from toolcrib.sources.unavailable import UnavailableSource
 
 if TYPE_CHECKING:
     from toolcrib.sources.mcp.carrier import Carrier
@@ -68,7 +67,7 @@ def passed_servers(
 
 
 def _entry(name: str, label: str, server: AnyServer, patience: Patience, client: Callable[[], Client]) -> SourceEntry:
-    from toolcrib.sources.mcp.source import McpSource  # noqa: PLC0415  the SDK takes half a second to import
+    from toolcrib.sources.mcp.mcp_source import McpSource  # noqa: PLC0415  the SDK takes half a second to import
 
     known_by = digest(identity(server))
     return SourceEntry(

@@ -1,7 +1,7 @@
 """HTTP authentication: turns the headers of a request into a principal, or into the reason for a refusal."""
 
-from toolcrib.surfaces.auth.authenticator import Authenticator
-from toolcrib.surfaces.auth.refusals import (
+from toolcrib.surfaces.auth.admitted_requests import Stay, Stays
+from toolcrib.surfaces.auth.auth_refusals import (
     Busy,
     Ending,
     InsufficientScope,
@@ -11,7 +11,7 @@ from toolcrib.surfaces.auth.refusals import (
     Stopping,
     Unauthenticated,
 )
-from toolcrib.surfaces.auth.stays import Stay, Stays
+from toolcrib.surfaces.auth.authenticator import Authenticator
 
 __all__ = [
     "Authenticator",

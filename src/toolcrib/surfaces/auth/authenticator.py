@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from toolcrib.config.auth import NO_AUTH, Auth, BearerToken
 from toolcrib.core.principal import LOCAL, Principal
-from toolcrib.surfaces.auth.refusals import Unauthenticated
+from toolcrib.surfaces.auth.auth_refusals import Unauthenticated
 from toolcrib.surfaces.auth.signed_tokens import SignedTokens
 
 logger = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ class Authenticator:
     """Determines who sends a request, by the current configuration."""
 
     def __init__(self, auth: Auth) -> None:
-        self._auth = NO_AUTH
+        self._auth: Auth = NO_AUTH
         self._signed: SignedTokens | None = None
         self.asks = False
         """Whether requests need credentials."""

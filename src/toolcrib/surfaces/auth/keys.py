@@ -15,7 +15,7 @@ import httpx2
 import jwt
 
 from toolcrib.config.auth import is_safe
-from toolcrib.surfaces.auth.refusals import KeysUnavailable
+from toolcrib.surfaces.auth.auth_refusals import KeysUnavailable
 
 logger = logging.getLogger(__name__)
 

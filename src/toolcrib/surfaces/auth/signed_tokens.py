@@ -9,8 +9,8 @@ import jwt
 
 from toolcrib.config.auth import Jwt, may_be_principal
 from toolcrib.core.principal import Principal
+from toolcrib.surfaces.auth.auth_refusals import InsufficientScope, Unauthenticated
 from toolcrib.surfaces.auth.keys import IssuerKeys
-from toolcrib.surfaces.auth.refusals import InsufficientScope, Unauthenticated
 
 LEEWAY_S = 30
 """How much the clocks of the issuer and this machine may differ, in seconds."""

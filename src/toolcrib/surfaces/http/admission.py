@@ -25,9 +25,9 @@ from toolcrib.surfaces.auth import (
     Stays,
     Unauthenticated,
 )
+from toolcrib.surfaces.http.accepted_hosts import Names
 from toolcrib.surfaces.http.bodies import problem_response
 from toolcrib.surfaces.http.challenges import Challenges
-from toolcrib.surfaces.http.names import Names
 from toolcrib.surfaces.http.problems import Refused
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from toolcrib.operations import schemas
 from toolcrib.operations.tools import OPERATIONS, OperationTool, operation_tools
-from toolcrib.surfaces.http.operations import BUNDLE
+from toolcrib.surfaces.http.http_operations import BUNDLE
 from toolcrib.surfaces.http.problems import MEDIA_TYPE, STATUSES
 from toolcrib.version import VERSION
 

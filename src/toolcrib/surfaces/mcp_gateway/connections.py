@@ -10,8 +10,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.connection import Connection
 
-from toolcrib.core.principal import CallContext, Principal
-from toolcrib.core.traces import trace_id_of
+from toolcrib.core.principal import CallContext, Principal, trace_id_of
 from toolcrib.surfaces.auth import Stay
 
 Ctx = ServerRequestContext[dict[str, Any]]

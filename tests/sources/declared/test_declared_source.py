@@ -1,0 +1,44 @@
+"""The source of declared tools: what it offers can be replaced while it runs."""
+
+from __future__ import annotations
+
+import pytest
+from tests.sources.declared.declaring import call_of, declared, python, source_of
+
+from toolcrib.core.errors import StaleExpansion, ToolFailed
+from toolcrib.core.principal import LOCAL_CONTEXT
+from toolcrib.sources.declared.declared_source import DeclaredSource
+from toolcrib.sources.declared.definition import DeclaredTools
+
+pytestmark = pytest.mark.anyio
+
+HELLO, GOODBYE = declared(python("print('hello')")), declared(python("print('goodbye')"))
+
+
+async def test_what_is_put_is_told_and_counts_at_once() -> None:
+    source = DeclaredSource(DeclaredTools("ops", tools=(HELLO,)))
+    changes = source.changes()
+    source.put(DeclaredTools("ops", "Operations", "Does it.", (GOODBYE,)))
+    await anext(changes)
+    listing = await source.list_tools()
+    assert (listing.title, listing.summary) == ("Operations", "Does it.")
+    assert (await call_of(source)).text == "goodbye\n"
+
+
+async def test_nothing_more_is_told_after_the_end() -> None:
+    async with DeclaredSource(DeclaredTools("ops")) as source:
+        changes = source.changes()
+    assert [None async for _ in changes] == []
+
+
+async def test_a_tool_that_does_something_else_by_now_is_not_run() -> None:
+    source = DeclaredSource(DeclaredTools("ops", tools=(HELLO,)))
+    source.put(DeclaredTools("ops", tools=(GOODBYE,)))
+    with pytest.raises(StaleExpansion):
+        await source.call_tool(HELLO.tool, {}, LOCAL_CONTEXT)
+
+
+async def test_a_tool_that_is_gone_is_not_run() -> None:
+    source = source_of()
+    with pytest.raises(ToolFailed, match="`ops` has no tool `tool`"):
+        await source.call_tool(HELLO.tool, {}, LOCAL_CONTEXT)

@@ -1,0 +1,260 @@
+"""Connections that send slowly, or nothing, or do not read: each ends, and others are answered meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anyio
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from tests.waiting import DEADLINE_S, until
+
+from toolcrib.surfaces.http.http_connections import BoundedConnection, Bounds, Connections
+from toolcrib.surfaces.http.http_serving import HttpServer
+
+pytestmark = pytest.mark.anyio
+
+GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+SOON = Bounds(head_s=0.05, body_s=0.05, unread_s=0.05)
+"""What a test that waits for the end of a connection grants."""
+
+
+class App:
+    """What is served: one path that answers, one that reads a body, and some that take their time."""
+
+    def __init__(self) -> None:
+        self.left = anyio.Event()
+        """Set when a client left in the middle of a body."""
+        self.go_on = anyio.Event()
+        """What `/long` and `/events` wait for."""
+        self.asked_to_wait = 0
+        self.routes = Starlette(
+            routes=[
+                Route("/", self._hello),
+                Route("/body", self._body, methods=["POST"]),
+                Route("/refused", self._refused, methods=["POST"]),
+                Route("/long", self._long),
+                Route("/events", self._events),
+                Route("/large", self._large),
+            ]
+        )
+
+    async def _hello(self, _: Request) -> Response:
+        return PlainTextResponse("hello")
+
+    async def _body(self, request: Request) -> Response:
+        try:
+            return PlainTextResponse(str(len(await request.body())))
+        except ClientDisconnect:
+            self.left.set()
+            raise
+
+    async def _refused(self, _: Request) -> Response:
+        return PlainTextResponse("no", 401)
+
+    async def _long(self, _: Request) -> Response:
+        self.asked_to_wait += 1
+        await self.go_on.wait()
+        return PlainTextResponse("at last")
+
+    async def _events(self, _: Request) -> Response:
+        async def events() -> AsyncGenerator[bytes]:
+            yield b"first\n"
+            await self.go_on.wait()
+            yield b"last\n"
+
+        return StreamingResponse(events())
+
+    async def _large(self, _: Request) -> Response:
+        return Response(bytes(32 * 1024 * 1024))
+
+
+@dataclass(frozen=True)
+class Served:
+    app: App
+    port: int
+    server: HttpServer
+    stack: AsyncExitStack
+
+    async def open(self, sent: bytes = b"") -> tuple[StreamReader, StreamWriter]:
+        """A connection on which this was sent; it is closed in the end."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.stack.callback(writer.close)
+        writer.write(sent)
+        return reader, writer
+
+    @property
+    def open_ones(self) -> int:
+        return len(self.server.server_state.connections)
+
+
+@asynccontextmanager
+async def served(bounds: Bounds) -> AsyncGenerator[Served]:
+    app = App()
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        server = HttpServer(app.routes, Connections(bounds), lambda: None)
+        async with AsyncExitStack() as stack:
+            serving = asyncio.create_task(server.serve(sockets=[bound]))
+            await until(lambda: server.started, "the server listens")
+            with anyio.fail_after(DEADLINE_S):
+                yield Served(app, bound.getsockname()[1], server, stack)
+            app.go_on.set()
+            await stack.aclose()
+            server.should_exit = True
+            await serving
+
+
+async def answered(reader: StreamReader) -> tuple[int, bytes]:
+    """Status and body of the next answer, whose length is given."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(line for line in head.lower().splitlines() if line.startswith(b"content-length:"))
+    return int(head.split()[1]), await reader.readexactly(int(length.partition(b":")[2]))
+
+
+async def test_a_connection_that_sends_nothing_is_closed() -> None:
+    async with served(SOON) as here:
+        reader, _ = await here.open()
+        assert await reader.read() == b""
+
+
+async def test_a_head_that_comes_byte_by_byte_is_not_waited_for() -> None:
+    async with served(SOON) as here:
+        reader, writer = await here.open()
+
+        async def drip() -> None:
+            while True:
+                writer.write(b"G")
+                await asyncio.sleep(0.01)
+
+        dripping = asyncio.create_task(drip())
+        assert (await answered(reader))[0] == 408
+        dripping.cancel()
+
+
+async def test_a_later_head_on_the_same_connection_has_its_time_from_its_first_byte() -> None:
+    async with served(SOON) as here:
+        reader, writer = await here.open(GET)
+        assert await answered(reader) == (200, b"hello")
+        writer.write(GET)
+        assert await answered(reader) == (200, b"hello")
+        writer.write(b"GET / HTTP/1.1\r\n")
+        assert (await answered(reader))[0] == 408
+        assert await reader.read() == b""
+
+
+@pytest.mark.parametrize("sent", [b"", b"x" * 99])
+async def test_a_body_that_does_not_come_whole_is_not_waited_for(sent: bytes) -> None:
+    async with served(SOON) as here:
+        reader, _ = await here.open(b"POST /body HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\n" + sent)
+        status, body = await answered(reader)
+        assert status == 408
+        assert b"Nothing ran" in body
+        await here.app.left.wait()
+
+
+async def test_the_rest_of_a_body_whose_request_was_answered_already_is_not_waited_for() -> None:
+    async with served(SOON) as here:
+        reader, _ = await here.open(b"POST /refused HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\nx")
+        assert await answered(reader) == (401, b"no")
+        assert await reader.read() == b""
+
+
+async def test_a_request_that_came_whole_may_take_longer_than_anything_that_is_sent() -> None:
+    async with served(SOON) as here:
+        silent, _ = await here.open()
+        calling, _ = await here.open(b"GET /long HTTP/1.1\r\nHost: here\r\n\r\n")
+        listening, _ = await here.open(b"GET /events HTTP/1.1\r\nHost: here\r\n\r\n")
+        await listening.readuntil(b"first\n")
+        assert await silent.read() == b""  # the time of all of them is over
+        here.app.go_on.set()
+        assert await answered(calling) == (200, b"at last")
+        await listening.readuntil(b"last\n")
+
+
+async def test_a_client_that_does_not_read_its_answer_is_let_go() -> None:
+    async with served(SOON) as here:
+        _, writer = await here.open()
+        cast("Any", writer.transport).pause_reading()
+        writer.write(b"GET /large HTTP/1.1\r\nHost: here\r\n\r\n")
+        await until(lambda: here.server.server_state.total_requests == 1, "the answer was written")
+        await until(lambda: not here.open_ones, "the connection has ended")
+
+
+async def test_a_client_that_reads_slowly_gets_its_whole_answer() -> None:
+    async with served(Bounds(unread_s=0.5)) as here:
+        reader, _ = await here.open(b"GET /large HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        got = 0
+        while part := await reader.read(256 * 1024):
+            got += len(part)
+            await asyncio.sleep(0.01)
+        assert got > 32 * 1024 * 1024
+
+
+async def test_requests_that_are_sent_ahead_do_not_fill_the_memory() -> None:
+    ahead = 40_000
+    async with served(Bounds()) as here:
+        here.app.go_on.set()
+        reader, writer = await here.open(GET.replace(b"/", b"/events", 1) * ahead)
+        most = 0
+        for _ in range(200):
+            assert (await reader.readuntil(b"0\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            [connection] = cast("set[BoundedConnection]", here.server.server_state.connections)
+            most = max(most, len(connection.conn.trailing_data[0]))
+        writer.transport.abort()
+    assert 0 < most <= 512 * 1024
+
+
+async def test_hundreds_of_silent_connections_keep_nobody_from_being_answered() -> None:
+    """Ten times as many as there may be: those that sent nothing make room, and those with requests go on."""
+    async with served(Bounds(connections=40)) as here:
+        calling, _ = await here.open(b"GET /long HTTP/1.1\r\nHost: here\r\n\r\n")
+        await until(lambda: here.app.asked_to_wait, "the long request is under way")
+        kept, kept_writer = await here.open(GET)
+        assert await answered(kept) == (200, b"hello")
+        most = 0
+        for number in range(400):
+            await here.open()
+            most = max(most, here.open_ones)
+            if number % 20 == 0:
+                fresh, _ = await here.open(GET)
+                assert await answered(fresh) == (200, b"hello")
+        assert most <= 41  # one is added as another one ends
+        kept_writer.write(GET)
+        assert await answered(kept) == (200, b"hello")
+        here.app.go_on.set()
+        assert await answered(calling) == (200, b"at last")
+
+
+async def test_where_every_connection_has_a_request_under_way_a_new_one_is_told_to_come_again() -> None:
+    async with served(Bounds(connections=3)) as here:
+        busy = [(await here.open(b"GET /long HTTP/1.1\r\nHost: here\r\n\r\n"))[0] for _ in range(3)]
+        await until(lambda: here.app.asked_to_wait == 3, "all of them are under way")
+        refused, _ = await here.open(GET)
+        assert (await answered(refused))[0] == 503
+        here.app.go_on.set()
+        for reader in busy:
+            assert await answered(reader) == (200, b"at last")
+        again, _ = await here.open(GET)
+        assert await answered(again) == (200, b"hello")
+
+
+def test_the_limit_of_open_files_is_raised_and_connections_get_half_of_it() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        bounds = Bounds.of_this_process()
+        raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert raised > 256
+    assert bounds.connections == min(Bounds().connections, raised // 2)
