@@ -30,4 +30,4 @@ def install(folder: Path, name: str, code: str = PLUGIN, *, value: str = "Made",
     (folder / f"{module}.py").write_text(dedent(code).format(name=name))
     summary = f"The package of {name}."
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\nSummary: {summary}\n")
-    (info / "entry_points.txt").write_text(f"[toolcrib.crib.plugins]\n{name} = {module}:{value}\n")
+    (info / "entry_points.txt").write_text(f"[toolcrib.plugins]\n{name} = {module}:{value}\n")

@@ -293,7 +293,7 @@ def test_what_is_opened_is_counted_once_and_each_call_is_a_span() -> None:
     assert "open-sesame" not in done.stdout
     told = json.loads(done.stdout)
     about = {"section": "", "delivery": "framework", "provider": "pydantic-ai"}
-    assert told["counts"] == {"toolcrib.operations.dynamic": [[about, 1]], "toolcrib.tools.injected": [[about, 2]]}
+    assert told["counts"] == {"toolcrib.disclosure.dynamic": [[about, 1]], "toolcrib.tools.injected": [[about, 2]]}
     names = ["find_tools", "expand_tool", "expand_tool", "functions__whisper"]
     assert [span["name"] for span in told["spans"]] == [f"execute_tool {name}" for name in names]
 

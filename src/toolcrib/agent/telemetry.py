@@ -26,8 +26,8 @@ SCOPE = "toolcrib"
 """The name of the instrumentation scope."""
 
 INJECTED = "toolcrib.tools.injected"
-DYNAMIC = "toolcrib.operations.dynamic"
-RESTARTS = "toolcrib.operations.restarts"
+DYNAMIC = "toolcrib.disclosure.dynamic"
+RESTARTS = "toolcrib.disclosure.restarts"
 
 _VENDORS = {"openai-chat": "openai", "claude-agent": "anthropic"}
 """The provider names of the conventions, for adapters with a different name."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GROUP = "toolcrib.crib.plugins"
+GROUP = "toolcrib.plugins"
 """The entry point group in which packages declare their plugins."""
 
 

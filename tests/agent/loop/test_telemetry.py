@@ -83,9 +83,9 @@ def test_expansions_and_restarts_are_counted_by_the_way_in_which_tools_are_broug
     cave = {"section": "cave", "provider": "scripted"}
     counted = told["counts"]
     assert counted["toolcrib.tools.injected"] == [[cave | {"delivery": "inject"}, 1]]
-    dynamic = sorted(counted["toolcrib.operations.dynamic"], key=str)
+    dynamic = sorted(counted["toolcrib.disclosure.dynamic"], key=str)
     assert dynamic == [[cave | {"delivery": "inject"}, 1], [cave | {"delivery": "proxy"}, 1]]
-    assert counted["toolcrib.operations.restarts"] == [[{"provider": "scripted"}, 1]]
+    assert counted["toolcrib.disclosure.restarts"] == [[{"provider": "scripted"}, 1]]
 
 
 @pytest.mark.anyio
