@@ -1,8 +1,7 @@
 """Models that turn texts into vectors, from a folder or over HTTP."""
 
-from toolcrib.search.embedders.base import Embedder, EmbeddingFailed
 from toolcrib.search.embedders.folders import ModelFolder
-from toolcrib.search.embedders.remote import ModelEndpoint
+from toolcrib.search.embedders.interface import Embedder, EmbeddingFailed, ModelEndpoint
 
 __all__ = ["Embedder", "EmbeddingFailed", "ModelEndpoint", "ModelFolder", "open_embedder"]
 

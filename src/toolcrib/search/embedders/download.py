@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 
 import httpx2
 
-from toolcrib.search.embedders.base import EmbeddingFailed
+from toolcrib.search.embedders.interface import EmbeddingFailed
 from toolcrib.version import VERSION
 
 MAX_FILE_BYTES = 4 * 1024**3

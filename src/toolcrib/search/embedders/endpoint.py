@@ -9,17 +9,18 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx2
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from toolcrib.search.embedders.base import EmbeddingFailed, well_formed
-from toolcrib.search.embedders.remote import ModelEndpoint
-from toolcrib.search.embedders.rows import FloatRows, unit_rows
+from toolcrib.search.embedders.interface import EmbeddingFailed, ModelEndpoint, unit_rows, well_formed
 from toolcrib.version import VERSION
+
+if TYPE_CHECKING:
+    from toolcrib.search.embedders.interface import FloatRows
 
 MAX_TEXTS = 64
 MAX_CHARS = 100_000

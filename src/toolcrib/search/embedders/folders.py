@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from toolcrib.search.embedders.base import EmbeddingFailed
+from toolcrib.search.embedders.interface import EmbeddingFailed
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

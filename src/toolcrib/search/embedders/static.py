@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.search.embedders.base import well_formed
 from toolcrib.search.embedders.folders import ModelFolder, extra
-from toolcrib.search.embedders.rows import FloatRows, unit_rows
+from toolcrib.search.embedders.interface import unit_rows, well_formed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tokenizers import Tokenizer
+
+    from toolcrib.search.embedders.interface import FloatRows
 
 TENSORS = ("embeddings", "embedding.weight")
 """The names of the vectors in model2vec and in sentence-transformers."""

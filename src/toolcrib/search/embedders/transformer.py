@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.search.embedders.base import EmbeddingFailed, well_formed
 from toolcrib.search.embedders.folders import ModelFolder, extra
-from toolcrib.search.embedders.rows import FloatRows, unit_rows
+from toolcrib.search.embedders.interface import EmbeddingFailed, unit_rows, well_formed
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from toolcrib.search.embedders.interface import FloatRows
 
 GRAPHS = ("model.onnx", "onnx/model.onnx")
 

@@ -36,8 +36,8 @@ class Selection:
     def __len__(self) -> int:
         return sum(part.size for part in self.parts)
 
-    def __contains__(self, tool_id: str) -> bool:
-        return any(tool_id in part for part in self.parts)
+    def __contains__(self, tool_id: object) -> bool:
+        return isinstance(tool_id, str) and any(tool_id in part for part in self.parts)
 
     def __iter__(self) -> Iterator[str]:
         return (tool_id for part in self.parts for tool_id in part)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,6 @@ from toolcrib.search.index.ranking import NOTHING_KNOWN, Knowledge, rank
 from toolcrib.search.index.segment import Impacts, Part
 from toolcrib.search.index.signals import Layout, Scores, most
 from toolcrib.search.index.weights import Weights
-
-if TYPE_CHECKING:
-    from toolcrib.search.index.index import Scope
 
 # The number of scores in one block while the best are searched.
 _BLOCK = 128
@@ -53,7 +49,7 @@ def search(
     limit: int,
     offset: int,
     among: Sequence[Part] | None,
-    scope: Scope | None,
+    scope: Collection[str] | Callable[[str], bool] | None,
 ) -> Ranking:
     """Return `limit` matching tools of `parts` after the first `offset`. See `Index.search`.
 
@@ -89,7 +85,7 @@ def _is_any(claim: Callable[[str], bool], tool_ids: Iterable[str], parts: Sequen
     )
 
 
-def _within(scope: Scope, part: Part, scores: Impacts) -> Impacts:
+def _within(scope: Collection[str] | Callable[[str], bool], part: Part, scores: Impacts) -> Impacts:
     """Return the scores of the tools in `scope`, and 0 for others."""
     ids, positions = part.segment.ids, part.segment.positions
     narrowed = np.zeros_like(scores)

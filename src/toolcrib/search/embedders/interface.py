@@ -1,12 +1,17 @@
-"""The interface of embedding models, and its error."""
+"""The interface of embedding models, its error, and the settings of a model that is used over HTTP."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from toolcrib.search.embedders.rows import FloatRows
+    import numpy as np
+    from numpy.typing import NDArray
+
+    FloatRows = NDArray[np.float32]
 
 
 class EmbeddingFailed(Exception):
@@ -24,6 +29,25 @@ class EmbeddingFailed(Exception):
         self.is_final = is_final
         self.is_refused = is_refused
         self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEndpoint:
+    """A model that is used over HTTP."""
+
+    url: str
+    """The URL to which `/embeddings` is added."""
+    model: str
+    api_key: str = field(default="", repr=False)
+    dimensions: int | None = None
+    """The requested dimensions, for models that can shorten their vectors. None means the default of the model."""
+
+    @property
+    def where(self) -> str:
+        """Scheme, host and port. The rest of the address may contain a secret, so messages do not show it."""
+        parts = urlsplit(self.url)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port is not None else ''}"
 
 
 @runtime_checkable
@@ -63,3 +87,18 @@ class Embedder(Protocol):
 def well_formed(text: str) -> str:
     """Return `text` without halves of surrogate pairs, which Python allows but UTF-8 does not."""
     return text.encode("utf-8", "replace").decode()
+
+
+def unit_rows(rows: NDArray[Any]) -> FloatRows:
+    """Scale each of the `rows` (n, dim) to length 1. Rows of zeros stay unchanged.
+
+    Raises:
+        EmbeddingFailed: a value is not a finite number.
+    """
+    import numpy as np  # noqa: PLC0415  a program that only reads the settings of a model starts without numpy
+
+    rows = rows.astype(np.float32)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    if not np.isfinite(lengths).all():
+        raise EmbeddingFailed("the model returned values that are not finite numbers")
+    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
