@@ -26,9 +26,9 @@ from glob import escape
 from typing import Any
 
 import catalog
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NoMatchInCategory
 from toolcrib.core.tools import Path, Tool
@@ -156,7 +156,7 @@ def _view(tools: Iterable[Tool], titles: Mapping[str, str], categories: Sequence
         by_source[tool.source].append(tool)
     for source, mine in by_source.items():
         entry = SourceEntry(ScriptedSource(source, mine), SourceStatus.READY, titles.get(source) or None)
-        registry.put_source(entry, mine)
+        registry.register_source(entry, mine)
     return View.of(registry.state)
 
 

@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable
 
 import catalog
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View, document_of
 from toolcrib.core.events import CatalogPublished, Event, Listener
 from toolcrib.core.tools import Tool
@@ -54,7 +54,7 @@ def main() -> None:
 def measure(size: int) -> dict[str, object]:
     registry = ToolRegistry()
     entry = SourceEntry(UnavailableSource("all", "a benchmark's"), SourceStatus.READY)
-    registry.put_source(entry, tools_of(size))
+    registry.register_source(entry, tools_of(size))
     taken: list[float] = []
     for number in range(ADDED):
         tool = Tool("all", f"newcomer_{number}", f"Winds the xyzzy{number} clock of the town hall.")

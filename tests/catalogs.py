@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import Principal
@@ -37,7 +37,7 @@ def registry_of(*tools: Tool) -> ToolRegistry:
     registry = ToolRegistry()
     for name in dict.fromkeys(tool.source for tool in tools):
         mine = [tool for tool in tools if tool.source == name]
-        registry.put_source(SourceEntry(ScriptedSource(name, mine), SourceStatus.READY), mine)
+        registry.register_source(SourceEntry(ScriptedSource(name, mine), SourceStatus.READY), mine)
     return registry
 
 

@@ -1,4 +1,4 @@
-"""An insight that knows what a test tells it."""
+"""Knowledge about queries that a test provides."""
 
 from __future__ import annotations
 

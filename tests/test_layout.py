@@ -2,7 +2,11 @@
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
+
+import toolcrib
 
 SOURCE = Path(__file__).parents[1] / "src" / "toolcrib"
 
@@ -23,6 +27,46 @@ def calls_of_call_tool(path: Path) -> Iterator[str]:
 def modules() -> Iterator[tuple[str, Path]]:
     for path in sorted(SOURCE.rglob("*.py")):
         yield path.relative_to(SOURCE).as_posix(), path
+
+
+def module_name(name: str) -> str:
+    return ".".join(("toolcrib", *name.removesuffix(".py").removesuffix("__init__").strip("/").split("/"))).rstrip(".")
+
+
+def imports_of(path: Path, known: set[str]) -> set[str]:
+    """The modules of ours that a module imports, also those that it imports late or only for type checkers."""
+    found = set[str]()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= whole & known or {node.module}
+    return found & known
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    paths = {module_name(name): path for name, path in modules()}
+    # The root gives names of all packages, and only to programs. A crib is served by methods that import the surface.
+    graph = {name: imports_of(path, {*paths} - {"toolcrib"}) for name, path in paths.items() if name != "toolcrib"}
+    graph["toolcrib.crib.crib"].remove("toolcrib.surfaces.program")
+    graph["toolcrib.cli.audit"].discard("toolcrib.cli.app")
+    TopologicalSorter(graph).prepare()  # raises an error that names the cycle
+
+
+def test_type_checkers_and_programs_find_the_same_public_names() -> None:
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    (typed,) = (node for node in tree.body if isinstance(node, ast.If))
+    imported = {
+        alias.name: node.module or ""
+        for node in typed.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name  # this form makes the name public for type checkers
+    }
+    assert imported.keys() | {"__version__"} == set(toolcrib.__all__)
+    for name, module in imported.items():
+        assert getattr(toolcrib, name) is getattr(import_module(module), name)
 
 
 def test_only_calling_calls_a_source() -> None:

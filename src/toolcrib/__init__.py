@@ -10,205 +10,120 @@ from typing import TYPE_CHECKING, Any
 
 from toolcrib.version import VERSION as __version__
 
-if TYPE_CHECKING:
-    from toolcrib.adapters import get_adapter
-    from toolcrib.agent.loop.config import InnerLoopConfig
-    from toolcrib.agent.loop.main import MainLoop
-    from toolcrib.agent.loop.provider import Delivery, PromptResponse, ProviderAdapter, VisibilityExpansionRequired
-    from toolcrib.agent.sections import (
-        CatalogSection,
-        MarkdownSection,
-        Prompt,
-        PromptTemplate,
-        SectionState,
-        SectionVisibility,
-        SetVisibilityOverride,
-        ToolsInjected,
-    )
-    from toolcrib.agent.session import Session
-    from toolcrib.catalog.access import CAREFUL, Access, Permissions, Policy, Rule, Rules, Subject
-    from toolcrib.catalog.bundles import BLOG_AGENT, CODE_AGENT, ToolBundle
-    from toolcrib.catalog.capabilities import Capability
-    from toolcrib.catalog.categories import Category
-    from toolcrib.catalog.checkers import (
-        AddressAccepts,
-        Checker,
-        OwnCheck,
-        PackageImportable,
-        PathExists,
-        ProgramOnPath,
-        VariableSet,
-    )
-    from toolcrib.catalog.overrides import MetadataOverride
-    from toolcrib.catalog.registry import ToolRegistry
-    from toolcrib.core.errors import BudgetExceeded, InvalidOutput, ProviderFailed, ToolcribError, ToolFailed
-    from toolcrib.core.events import (
-        CatalogListener,
-        CatalogPublished,
-        Event,
-        OperationPerformed,
-        Recorder,
-        ToolRegistered,
-        ToolReplaced,
-        ToolUnregistered,
-    )
-    from toolcrib.core.metadata import Optionality, ToolExample, ToolMetadata
-    from toolcrib.core.principal import CallContext, Principal
-    from toolcrib.core.results import ToolResult
-    from toolcrib.core.tools import Tool, ToolAnnotations, ToolPointer
-    from toolcrib.crib.crib import Toolcrib
-    from toolcrib.operations.describing import Description, describe
-    from toolcrib.operations.discovery import DiscoveryPlugin
-    from toolcrib.operations.messages import DetailLevel
-    from toolcrib.sources.acp.descriptors import ToolCatalog, ToolDescriptor
-    from toolcrib.sources.functions import plain_tool
-    from toolcrib.sources.plugins import Plugin
-
-__all__ = [
-    "BLOG_AGENT",
-    "CAREFUL",
-    "CODE_AGENT",
-    "Access",
-    "AddressAccepts",
-    "BudgetExceeded",
-    "CallContext",
-    "Capability",
-    "CatalogListener",
-    "CatalogPublished",
-    "CatalogSection",
-    "Category",
-    "Checker",
-    "Delivery",
-    "Description",
-    "DetailLevel",
-    "DiscoveryPlugin",
-    "Event",
-    "InnerLoopConfig",
-    "InvalidOutput",
-    "MainLoop",
-    "MarkdownSection",
-    "MetadataOverride",
-    "OperationPerformed",
-    "Optionality",
-    "OwnCheck",
-    "PackageImportable",
-    "PathExists",
-    "Permissions",
-    "Plugin",
-    "Policy",
-    "Principal",
-    "ProgramOnPath",
-    "Prompt",
-    "PromptResponse",
-    "PromptTemplate",
-    "ProviderAdapter",
-    "ProviderFailed",
-    "Recorder",
-    "Rule",
-    "Rules",
-    "SectionState",
-    "SectionVisibility",
-    "Session",
-    "SetVisibilityOverride",
-    "Subject",
-    "Tool",
-    "ToolAnnotations",
-    "ToolBundle",
-    "ToolCatalog",
-    "ToolDescriptor",
-    "ToolExample",
-    "ToolFailed",
-    "ToolMetadata",
-    "ToolPointer",
-    "ToolRegistered",
-    "ToolRegistry",
-    "ToolReplaced",
-    "ToolResult",
-    "ToolUnregistered",
-    "Toolcrib",
-    "ToolcribError",
-    "ToolsInjected",
-    "VariableSet",
-    "VisibilityExpansionRequired",
-    "__version__",
-    "describe",
-    "get_adapter",
-    "plain_tool",
-]
-
-_HOMES = {
-    "Access": "toolcrib.catalog.access",
-    "AddressAccepts": "toolcrib.catalog.checkers",
-    "BLOG_AGENT": "toolcrib.catalog.bundles",
-    "BudgetExceeded": "toolcrib.core.errors",
-    "CODE_AGENT": "toolcrib.catalog.bundles",
-    "CallContext": "toolcrib.core.principal",
-    "Capability": "toolcrib.catalog.capabilities",
-    "CatalogListener": "toolcrib.core.events",
-    "CatalogPublished": "toolcrib.core.events",
-    "CatalogSection": "toolcrib.agent.sections",
-    "Category": "toolcrib.catalog.categories",
-    "Checker": "toolcrib.catalog.checkers",
-    "Delivery": "toolcrib.agent.loop.provider",
-    "Description": "toolcrib.operations.describing",
-    "DetailLevel": "toolcrib.operations.messages",
-    "DiscoveryPlugin": "toolcrib.operations.discovery",
-    "Event": "toolcrib.core.events",
-    "InnerLoopConfig": "toolcrib.agent.loop.config",
-    "InvalidOutput": "toolcrib.core.errors",
-    "MainLoop": "toolcrib.agent.loop.main",
-    "MarkdownSection": "toolcrib.agent.sections",
-    "MetadataOverride": "toolcrib.catalog.overrides",
-    "OperationPerformed": "toolcrib.core.events",
-    "Optionality": "toolcrib.core.metadata",
-    "OwnCheck": "toolcrib.catalog.checkers",
-    "PackageImportable": "toolcrib.catalog.checkers",
-    "PathExists": "toolcrib.catalog.checkers",
-    "Permissions": "toolcrib.catalog.access",
-    "Plugin": "toolcrib.sources.plugins",
-    "Policy": "toolcrib.catalog.access",
-    "Principal": "toolcrib.core.principal",
-    "ProgramOnPath": "toolcrib.catalog.checkers",
-    "Prompt": "toolcrib.agent.sections",
-    "PromptResponse": "toolcrib.agent.loop.provider",
-    "PromptTemplate": "toolcrib.agent.sections",
-    "ProviderAdapter": "toolcrib.agent.loop.provider",
-    "ProviderFailed": "toolcrib.core.errors",
-    "Recorder": "toolcrib.core.events",
-    "Rule": "toolcrib.catalog.access",
-    "CAREFUL": "toolcrib.catalog.access",
-    "Rules": "toolcrib.catalog.access",
-    "SectionState": "toolcrib.agent.sections",
-    "SectionVisibility": "toolcrib.agent.sections",
-    "Session": "toolcrib.agent.session",
-    "SetVisibilityOverride": "toolcrib.agent.sections",
-    "Subject": "toolcrib.catalog.access",
-    "Tool": "toolcrib.core.tools",
-    "ToolAnnotations": "toolcrib.core.tools",
-    "ToolBundle": "toolcrib.catalog.bundles",
-    "ToolCatalog": "toolcrib.sources.acp.descriptors",
-    "ToolDescriptor": "toolcrib.sources.acp.descriptors",
-    "ToolExample": "toolcrib.core.metadata",
-    "ToolFailed": "toolcrib.core.errors",
-    "ToolMetadata": "toolcrib.core.metadata",
-    "ToolPointer": "toolcrib.core.tools",
-    "ToolRegistered": "toolcrib.core.events",
-    "ToolRegistry": "toolcrib.catalog.registry",
-    "ToolReplaced": "toolcrib.core.events",
-    "ToolResult": "toolcrib.core.results",
-    "ToolUnregistered": "toolcrib.core.events",
-    "Toolcrib": "toolcrib.crib.crib",
-    "ToolcribError": "toolcrib.core.errors",
-    "ToolsInjected": "toolcrib.agent.sections",
-    "VariableSet": "toolcrib.catalog.checkers",
-    "VisibilityExpansionRequired": "toolcrib.agent.loop.provider",
-    "describe": "toolcrib.operations.describing",
-    "get_adapter": "toolcrib.adapters",
-    "plain_tool": "toolcrib.sources.functions",
+_NAMES = {
+    "adapters": "get_adapter",
+    "agent.loop.config": "InnerLoopConfig",
+    "agent.loop.main": "MainLoop",
+    "agent.loop.provider": "Delivery PromptResponse ProviderAdapter VisibilityExpansionRequired",
+    "agent.sections": (
+        "CatalogSection MarkdownSection Prompt PromptTemplate SectionState SectionVisibility "
+        "SetVisibilityOverride ToolsInjected"
+    ),
+    "agent.session": "Session",
+    "catalog.access": "Access CAREFUL Permissions Policy Rule Rules Subject",
+    "catalog.bundles": "BLOG_AGENT CODE_AGENT ToolBundle",
+    "catalog.capabilities": "Capability",
+    "catalog.capability_checks": (
+        "AddressAccepts Checker OwnCheck PackageImportable PathExists ProgramOnPath VariableSet"
+    ),
+    "catalog.categories": "Category",
+    "catalog.overrides": "MetadataOverride",
+    "catalog.registry": "ToolRegistry",
+    "core.errors": "BudgetExceeded InvalidOutput ProviderFailed ToolFailed ToolcribError",
+    "core.events": (
+        "CatalogListener CatalogPublished Event OperationPerformed Recorder ToolRegistered ToolReplaced "
+        "ToolUnregistered"
+    ),
+    "core.metadata": "Optionality ToolExample ToolMetadata",
+    "core.principal": "CallContext Principal",
+    "core.results": "ToolResult",
+    "core.tools": "Tool ToolAnnotations ToolPointer",
+    "crib.crib": "Toolcrib",
+    "operations.describing": "Description describe",
+    "operations.discovery": "DiscoveryPlugin",
+    "operations.messages": "DetailLevel",
+    "sources.acp.descriptors": "ToolCatalog ToolDescriptor",
+    "sources.functions": "plain_tool",
+    "sources.plugins": "Plugin",
 }
+"""The public names, by the module that defines them."""
+
+_MODULES = {name: f"toolcrib.{module}" for module, names in _NAMES.items() for name in names.split()}
+
+if TYPE_CHECKING:  # the same names for type checkers and editors, which cannot read the table
+    from toolcrib.adapters import get_adapter as get_adapter
+    from toolcrib.agent.loop.config import InnerLoopConfig as InnerLoopConfig
+    from toolcrib.agent.loop.main import MainLoop as MainLoop
+    from toolcrib.agent.loop.provider import Delivery as Delivery
+    from toolcrib.agent.loop.provider import PromptResponse as PromptResponse
+    from toolcrib.agent.loop.provider import ProviderAdapter as ProviderAdapter
+    from toolcrib.agent.loop.provider import VisibilityExpansionRequired as VisibilityExpansionRequired
+    from toolcrib.agent.sections import CatalogSection as CatalogSection
+    from toolcrib.agent.sections import MarkdownSection as MarkdownSection
+    from toolcrib.agent.sections import Prompt as Prompt
+    from toolcrib.agent.sections import PromptTemplate as PromptTemplate
+    from toolcrib.agent.sections import SectionState as SectionState
+    from toolcrib.agent.sections import SectionVisibility as SectionVisibility
+    from toolcrib.agent.sections import SetVisibilityOverride as SetVisibilityOverride
+    from toolcrib.agent.sections import ToolsInjected as ToolsInjected
+    from toolcrib.agent.session import Session as Session
+    from toolcrib.catalog.access import CAREFUL as CAREFUL
+    from toolcrib.catalog.access import Access as Access
+    from toolcrib.catalog.access import Permissions as Permissions
+    from toolcrib.catalog.access import Policy as Policy
+    from toolcrib.catalog.access import Rule as Rule
+    from toolcrib.catalog.access import Rules as Rules
+    from toolcrib.catalog.access import Subject as Subject
+    from toolcrib.catalog.bundles import BLOG_AGENT as BLOG_AGENT
+    from toolcrib.catalog.bundles import CODE_AGENT as CODE_AGENT
+    from toolcrib.catalog.bundles import ToolBundle as ToolBundle
+    from toolcrib.catalog.capabilities import Capability as Capability
+    from toolcrib.catalog.capability_checks import AddressAccepts as AddressAccepts
+    from toolcrib.catalog.capability_checks import Checker as Checker
+    from toolcrib.catalog.capability_checks import OwnCheck as OwnCheck
+    from toolcrib.catalog.capability_checks import PackageImportable as PackageImportable
+    from toolcrib.catalog.capability_checks import PathExists as PathExists
+    from toolcrib.catalog.capability_checks import ProgramOnPath as ProgramOnPath
+    from toolcrib.catalog.capability_checks import VariableSet as VariableSet
+    from toolcrib.catalog.categories import Category as Category
+    from toolcrib.catalog.overrides import MetadataOverride as MetadataOverride
+    from toolcrib.catalog.registry import ToolRegistry as ToolRegistry
+    from toolcrib.core.errors import BudgetExceeded as BudgetExceeded
+    from toolcrib.core.errors import InvalidOutput as InvalidOutput
+    from toolcrib.core.errors import ProviderFailed as ProviderFailed
+    from toolcrib.core.errors import ToolcribError as ToolcribError
+    from toolcrib.core.errors import ToolFailed as ToolFailed
+    from toolcrib.core.events import CatalogListener as CatalogListener
+    from toolcrib.core.events import CatalogPublished as CatalogPublished
+    from toolcrib.core.events import Event as Event
+    from toolcrib.core.events import OperationPerformed as OperationPerformed
+    from toolcrib.core.events import Recorder as Recorder
+    from toolcrib.core.events import ToolRegistered as ToolRegistered
+    from toolcrib.core.events import ToolReplaced as ToolReplaced
+    from toolcrib.core.events import ToolUnregistered as ToolUnregistered
+    from toolcrib.core.metadata import Optionality as Optionality
+    from toolcrib.core.metadata import ToolExample as ToolExample
+    from toolcrib.core.metadata import ToolMetadata as ToolMetadata
+    from toolcrib.core.principal import CallContext as CallContext
+    from toolcrib.core.principal import Principal as Principal
+    from toolcrib.core.results import ToolResult as ToolResult
+    from toolcrib.core.tools import Tool as Tool
+    from toolcrib.core.tools import ToolAnnotations as ToolAnnotations
+    from toolcrib.core.tools import ToolPointer as ToolPointer
+    from toolcrib.crib.crib import Toolcrib as Toolcrib
+    from toolcrib.operations.describing import Description as Description
+    from toolcrib.operations.describing import describe as describe
+    from toolcrib.operations.discovery import DiscoveryPlugin as DiscoveryPlugin
+    from toolcrib.operations.messages import DetailLevel as DetailLevel
+    from toolcrib.sources.acp.descriptors import ToolCatalog as ToolCatalog
+    from toolcrib.sources.acp.descriptors import ToolDescriptor as ToolDescriptor
+    from toolcrib.sources.functions import plain_tool as plain_tool
+    from toolcrib.sources.plugins import Plugin as Plugin
+else:
+    __all__ = [*_MODULES, "__version__"]  # noqa: PLE0604  all are strings
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module `toolcrib` has no attribute `{name}`")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

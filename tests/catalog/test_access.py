@@ -24,11 +24,11 @@ from toolcrib.catalog.access import (
     may_show,
     something_of,
 )
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View, Visible, subject_of
-from toolcrib.catalog.views import Views
+from toolcrib.catalog.view_cache import ViewCache
 from toolcrib.core.errors import InvalidConfig, ToolNotFound
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Tool, ToolAnnotations
@@ -324,8 +324,8 @@ def test_where_nothing_is_known_of_the_permissions_but_what_they_decide_they_are
 
 def test_a_hidden_source_is_not_among_those_that_are_starting_or_failed() -> None:
     registry = registry_of(tool("fs.read"))
-    registry.put_source(SourceEntry(ScriptedSource("git")))
-    registry.put_source(SourceEntry(ScriptedSource("slow")))
+    registry.register_source(SourceEntry(ScriptedSource("git")))
+    registry.register_source(SourceEntry(ScriptedSource("slow")))
     view = View.of(registry.state, ADA, Rules((Rule(Access.HIDDEN, sources=("git",)),), Access.CALL))
 
     assert set(view.sources) == {"fs", "slow"}
@@ -370,16 +370,16 @@ def test_a_policy_hides_prompts_and_resources_as_it_hides_tools() -> None:
         resources=({"uri": "memo://1", "name": "one"}, {"uri": "memo://2", "name": "two"}),
         templates=({"uriTemplate": "memo://{n}", "name": "any"},),
     )
-    registry.put_source(SourceEntry(ScriptedSource("lib"), SourceStatus.READY, extras=extras))
+    registry.register_source(SourceEntry(ScriptedSource("lib"), SourceStatus.READY, extras=extras))
     hide = Rule(Access.HIDDEN, tools=("lib.secret", "lib.memo://[{2]*"))
     look = Rule(Access.SEE, tools=("lib.plan",))
     view = View.of(registry.state, ADA, Rules((hide, look), Access.CALL))
 
-    assert list(view.shelf.prompts) == ["lib__plan"]
-    assert list(view.shelf.resources) == ["toolcrib://lib/memo://1"]
-    assert view.shelf.templates == {}
-    assert view.shelf.locate("toolcrib://lib/memo://2") is None
-    assert view.shelf.locate("toolcrib://lib/memo://3") == ("lib", "memo://3")
+    assert list(view.prompts_and_resources.prompts) == ["lib__plan"]
+    assert list(view.prompts_and_resources.resources) == ["toolcrib://lib/memo://1"]
+    assert view.prompts_and_resources.templates == {}
+    assert view.prompts_and_resources.locate("toolcrib://lib/memo://2") is None
+    assert view.prompts_and_resources.locate("toolcrib://lib/memo://3") == ("lib", "memo://3")
     assert view.access_to_item("lib", "plan") is Access.SEE
     assert view.access_to_item("lib", "memo://1") is Access.CALL
 
@@ -387,13 +387,17 @@ def test_a_policy_hides_prompts_and_resources_as_it_hides_tools() -> None:
 def test_a_source_of_which_only_a_prompt_is_visible_is_there_for_it() -> None:
     registry = registry_of(tool("lib.lend"))
     entry = SourceEntry(ScriptedSource("lib"), SourceStatus.READY, extras=Extras(prompts=({"name": "plan"},)))
-    registry.put_source(entry)
+    registry.register_source(entry)
 
     only_plan = Rules((Rule(Access.CALL, tools=("lib.plan",)),), Access.HIDDEN)
     view = View.of(registry.state, ADA, only_plan)
-    assert (set(view.tools), set(view.sources), set(view.shelf.prompts)) == (set(), {"lib"}, {"lib__plan"})
+    assert (set(view.tools), set(view.sources), set(view.prompts_and_resources.prompts)) == (
+        set(),
+        {"lib"},
+        {"lib__plan"},
+    )
     nothing = View.of(registry.state, ADA, Rules((), Access.HIDDEN))
-    assert (dict(nothing.sources), bool(nothing.shelf)) == ({}, False)
+    assert (dict(nothing.sources), bool(nothing.prompts_and_resources)) == ({}, False)
 
 
 # -- who shares what --------------------------------------------------------------------------------------------------
@@ -402,7 +406,7 @@ def test_a_source_of_which_only_a_prompt_is_visible_is_there_for_it() -> None:
 def test_principals_with_equal_permissions_share_what_they_see_and_nothing_else() -> None:
     registry = registry_of(tool("git.log"), tool("git.push"))
     rules = Rules((Rule(Access.HIDDEN, tools=("git.push",), principals=("g*",)),), Access.CALL)
-    views = Views(registry, rules)
+    views = ViewCache(registry, rules)
     ada, eve, grace = (views.of(Principal(name)) for name in ("ada", "eve", "grace"))
 
     assert ada.visible is eve.visible is not grace.visible
@@ -413,14 +417,14 @@ def test_principals_with_equal_permissions_share_what_they_see_and_nothing_else(
 
 def test_scopes_are_part_of_who_asks() -> None:
     rules = Rules((Rule(Access.CALL, scopes=("write",)),), Access.HIDDEN)
-    views = Views(registry_of(tool("git.log")), rules)
+    views = ViewCache(registry_of(tool("git.log")), rules)
 
     assert set(views.of(Principal("ada", frozenset({"write"}))).tools) == {"git.log"}
     assert set(views.of(Principal("ada")).tools) == set()
 
 
 def test_a_policy_that_is_set_later_holds_from_then_on() -> None:
-    views = Views(registry_of(tool("git.log")), ALLOW_ALL)
+    views = ViewCache(registry_of(tool("git.log")), ALLOW_ALL)
     before = views.of(ADA)
     views.policy = Rules((), Access.HIDDEN)
 
@@ -439,7 +443,7 @@ def test_decisions_that_are_kept_from_an_earlier_state_are_those_that_would_be_m
     known: list[Tool], rules: Rules, changes: list[str], data: st.DataObject
 ) -> None:
     registry = registry_of(*known)
-    views = Views(registry, rules)
+    views = ViewCache(registry, rules)
     for change in (*changes, "nothing"):
         principal = data.draw(st.sampled_from(PRINCIPALS))
         state = registry.state
@@ -455,11 +459,11 @@ def test_decisions_that_are_kept_from_an_earlier_state_are_those_that_would_be_m
                 registry.replace(replace(some, annotations=data.draw(ANNOTATIONS)))
             case "trust" if state.sources:
                 entry = state.sources[data.draw(st.sampled_from(sorted(state.sources)))]
-                registry.put_source(replace(entry, trusted=not entry.trusted))
+                registry.register_source(replace(entry, trusted=not entry.trusted))
             case "categories":
                 registry.set_categories(Categories(data.draw(SET_UP)))
             case "source" if state.sources:
-                registry.drop_source(data.draw(st.sampled_from(sorted(state.sources))))
+                registry.unregister_source(data.draw(st.sampled_from(sorted(state.sources))))
             case _:
                 pass
         kept = views.of(principal).visible
@@ -483,7 +487,7 @@ def test_what_did_not_change_is_not_decided_again() -> None:
             asked.append(subject.id)
             return super().decide(subject)
 
-    views = Views(registry, Counted((), Access.SEE))
+    views = ViewCache(registry, Counted((), Access.SEE))
     assert set(views.of(ADA).tools) == {"git.log", "git.push"}
     registry.replace(tool("git.push", "Another."))
     registry.register(tool("git.tag"))

@@ -21,9 +21,9 @@ from toolcrib import BLOG_AGENT, CODE_AGENT, ToolBundle, Toolcrib
 from toolcrib.catalog.access import ALLOW_ALL, Access, Rule, Rules, something_of
 from toolcrib.catalog.bundles import Absence, Bundles, Contents, Resolution
 from toolcrib.catalog.capabilities import Findings
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View, Visible
-from toolcrib.catalog.views import Views
+from toolcrib.catalog.view_cache import ViewCache
 from toolcrib.core.errors import (
     BundleIncomplete,
     ErrorCode,
@@ -246,14 +246,14 @@ def test_prompts_and_resources_are_held_by_name_or_id_as_tools_are(
 
 def _shelf(view: View) -> dict[str, Mapping[str, object]]:
     return {
-        "prompts": view.shelf.prompts,
-        "resources": view.shelf.resources,
-        "templates": view.shelf.templates,
+        "prompts": view.prompts_and_resources.prompts,
+        "resources": view.prompts_and_resources.resources,
+        "templates": view.prompts_and_resources.templates,
     }
 
 
 def test_principals_with_equal_permissions_share_the_work_of_equal_bundles() -> None:
-    views = Views(registry_of(tool("git.log"), tool("git.push")), HIDES_PUSH)
+    views = ViewCache(registry_of(tool("git.log"), tool("git.push")), HIDES_PUSH)
     one, same, other = (Bundles([ToolBundle(name, optional=("git.*",))]).contents(name) for name in ("a", "b", "c"))
 
     assert views.of(ADA, within=(one,)).visible is views.of(EVE, within=(same,)).visible
@@ -267,7 +267,7 @@ def test_principals_with_equal_permissions_share_the_work_of_equal_bundles() -> 
 
 
 def look(bundle: ToolBundle, view: View, whole: View | None = None) -> Resolution:
-    return Bundles([bundle]).contents(bundle.name).look(bundle.name, view, whole)
+    return Bundles([bundle]).contents(bundle.name).resolve(bundle.name, view, whole)
 
 
 def incomplete(resolution: Resolution) -> BundleIncomplete:
@@ -290,7 +290,7 @@ def test_one_error_names_everything_that_is_missing_and_why() -> None:
     registry = registry_of(tool("git.log"), known_as("vm.start", requires_capabilities=("kvm",)))
     registry.set_findings(Findings(lacking={"kvm": "No virtual machines here."}))
     down = SourceEntry(ScriptedSource("web"), SourceStatus.FAILED, reason="It exited.", diagnosis="/secret")
-    registry.put_source(down)
+    registry.register_source(down)
     bundle = ToolBundle("b", required=("git.log", "git.push", "web.*", "start", "nothing-*.x"))
     error = incomplete(look(bundle, View.of(registry.state)))
 
@@ -323,7 +323,7 @@ def test_a_misspelt_entry_names_the_tool_that_was_probably_meant_unless_it_is_hi
 def test_a_tool_of_a_source_that_failed_for_good_is_missing_and_one_that_another_source_has_too_is_not() -> None:
     registry = registry_of(tool("git.log"), tool("hg.log"))
     lost = replace(registry.state.sources["git"], status=SourceStatus.FAILED, reason="Gone.", is_lasting=True)
-    registry.put_source(lost)
+    registry.register_source(lost)
     view = View.of(registry.state)
 
     found = look(ToolBundle("b", required=("git.log", "log")), view)
@@ -334,7 +334,7 @@ def test_a_tool_of_a_source_that_failed_for_good_is_missing_and_one_that_another
 @pytest.mark.parametrize("entry", ["slow.log", "slow.*", "s*", "log"])
 def test_what_a_starting_source_could_have_is_not_called_unknown_and_may_come(entry: str) -> None:
     registry = registry_of(tool("git.push"))
-    registry.put_source(SourceEntry(ScriptedSource("slow")))
+    registry.register_source(SourceEntry(ScriptedSource("slow")))
     error = incomplete(look(ToolBundle("b", required=(entry,)), View.of(registry.state)))
 
     assert error.retryable
@@ -345,7 +345,7 @@ def test_what_a_starting_source_could_have_is_not_called_unknown_and_may_come(en
 
 def test_a_name_is_unknown_and_said_to_be_so_with_the_sources_that_might_have_had_it() -> None:
     registry = registry_of(tool("git.push"))
-    registry.put_source(SourceEntry(ScriptedSource("web"), SourceStatus.FAILED, reason="It exited."))
+    registry.register_source(SourceEntry(ScriptedSource("web"), SourceStatus.FAILED, reason="It exited."))
     (missing,) = look(ToolBundle("b", required=("log",)), View.of(registry.state)).missing
 
     assert missing.absence is Absence.UNKNOWN
@@ -372,8 +372,8 @@ def test_what_is_hidden_reads_as_what_is_unknown_and_its_owner_is_told_the_diffe
 def test_a_source_that_is_hidden_is_not_told_of_where_it_fails_or_starts() -> None:
     hides = Rules((Rule(Access.HIDDEN, sources=("web", "slow")),), Access.CALL)
     registry = registry_of(tool("git.log"))
-    registry.put_source(SourceEntry(ScriptedSource("web"), SourceStatus.FAILED, reason="It exited."))
-    registry.put_source(SourceEntry(ScriptedSource("slow")))
+    registry.register_source(SourceEntry(ScriptedSource("web"), SourceStatus.FAILED, reason="It exited."))
+    registry.register_source(SourceEntry(ScriptedSource("slow")))
     state = registry.state
     error = incomplete(look(ToolBundle("b", required=("web.get", "x")), View.of(state, ADA, hides), View.of(state)))
 
@@ -389,7 +389,7 @@ def crib_of(*tools: Tool, **more: Any) -> Toolcrib:
     crib = Toolcrib(**more)
     for name in dict.fromkeys(each.source for each in tools):
         mine = [each for each in tools if each.source == name]
-        crib.registry.put_source(SourceEntry(ScriptedSource(name, mine), SourceStatus.READY), mine)
+        crib.registry.register_source(SourceEntry(ScriptedSource(name, mine), SourceStatus.READY), mine)
     return crib
 
 
@@ -434,7 +434,7 @@ def test_a_session_within_no_bundle_has_all_and_one_within_an_unknown_one_is_ref
         with pytest.raises(UnknownBundle) as error:
             ask()
         assert error.value.hints == ("Did you mean `history`?",)
-    assert dict(crib.glance(LOCAL, "histori").tools) == {}
+    assert dict(crib.peek(LOCAL, "histori").tools) == {}
 
 
 def test_a_session_raises_what_its_bundle_lacks_for_its_principal() -> None:

@@ -66,7 +66,7 @@ class Bench:
 
     def look(self, *own: str) -> str | None:
         """Why the tool cannot be called; None where it can."""
-        self.capabilities.look(self.registry.state.needing, frozenset(own))
+        self.capabilities.check(self.registry.state.needing, frozenset(own))
         return self.registry.state.findings.why_not(["it"])
 
 
@@ -425,7 +425,7 @@ def test_what_was_found_last_is_what_stays_published_though_something_older_was_
 
     capabilities = Capabilities(publish, clock=lambda: 0)
     capabilities.set_up([Capability("it", Quick([], []))])
-    capabilities.look(registry.state.needing)
+    capabilities.check(registry.state.needing)
     assert not newer
     assert not registry.state.findings.there
 
@@ -617,7 +617,7 @@ def test_where_nothing_changed_a_view_stays_the_same_object(crib: Toolcrib, path
     before = crib.view()
     assert crib.view() is before
     put_program(path, "docker")
-    assert crib.glance(Principal("local")) is not before
+    assert crib.peek(Principal("local")) is not before
     assert "functions.build" not in crib.view().lacking
 
 
@@ -667,7 +667,7 @@ async def test_what_a_thread_found_is_published_where_the_crib_lives_and_listene
 async def test_a_reload_takes_over_what_the_file_says_of_capabilities(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
+    monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
     monkeypatch.setenv("TOOLCRIB_TEST_4B", "x")
 
     def written(variable: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.catalogs import registry_of, tool
 
+from toolcrib.catalog.catalog_state import CatalogState
 from toolcrib.catalog.categories import STANDARD, Categories, Category
-from toolcrib.catalog.state import CatalogState
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.tools import Node, Path
 from toolcrib.crib.crib import Toolcrib

@@ -69,7 +69,7 @@ def test_the_same_tools_are_read_once_while_they_are_asked_for(monkeypatch: pyte
     assert summaries_of({**nodes, "one": [*again.values()]}) is summaries_of(nodes)
     assert summaries_of({**nodes, "one": [*changed.values()]}) is not summaries_of(nodes)
 
-    monkeypatch.setattr("toolcrib.catalog.grouping.MAX_KEPT", 2)
+    monkeypatch.setattr("toolcrib.catalog.grouping.MAX_CACHED", 2)
     kept = grouped(tools)
     for name in ("another", "third"):
         grouped(of_things(NOUNS, name))

@@ -21,9 +21,9 @@ from tests.examples import examples
 from tests.knowing import FAR, NEAR, NEARER, Knowing, past_of, vectors_of
 
 from toolcrib.catalog.access import Rules
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.events import OperationPerformed
@@ -173,7 +173,7 @@ class World:
         registry.set_categories(Categories(self.categories))
         for name, entry in self.entries.items():
             mine = [each for each in offered if each.source == name]
-            registry.put_source(replace(entry, source=ScriptedSource(name, mine)), mine)
+            registry.register_source(replace(entry, source=ScriptedSource(name, mine)), mine)
         return View.of(registry.state, self.principal, self.rules)
 
 
@@ -214,7 +214,7 @@ def knowing(view: View) -> View:
         for number, query in enumerate(("shared file", "read file", "change the invoice", "code"))
         if sum(tool_id.encode()) % 5 > number
     ]
-    return replace(view, insight=Knowing(vectors_of(view, vectors), past_of(calls)))
+    return replace(view, knowledge=Knowing(vectors_of(view, vectors), past_of(calls)))
 
 
 @pytest.mark.holds("errors.leak-nothing")
@@ -252,12 +252,14 @@ def shelves(offered: Mapping[str, list[str]], principal: Principal, rules: Rules
     extras = Extras(wires("name"), wires("uri"), wires("uriTemplate"))
     registry = ToolRegistry()
     for name in ("files", "git"):
-        registry.put_source(SourceEntry(ScriptedSource(name), SourceStatus.READY, extras=extras, plain_names=plain))
+        registry.register_source(
+            SourceEntry(ScriptedSource(name), SourceStatus.READY, extras=extras, plain_names=plain)
+        )
     return View.of(registry.state, principal, rules)
 
 
 async def all_of_the_shelves(view: View) -> bytes:
-    shelf, asker = view.shelf, Asker(view)
+    shelf, asker = view.prompts_and_resources, Asker(view)
     told: list[object] = [sorted(view.sources), shelf.prompts, shelf.resources, shelf.templates]
     context, runner = asker.context, asker.desk.runner
     for own in "abcdA":

@@ -14,9 +14,9 @@ from tests.catalogs import tool
 from tests.waiting import until
 
 from toolcrib.catalog import intake as module
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.intake import LISTED_AT_ONCE, Intake
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.tools import SUMMARY_CHARS
 from toolcrib.sources.base import TITLE_CHARS, Listing, Source

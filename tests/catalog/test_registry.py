@@ -11,10 +11,10 @@ import anyio
 import pytest
 from tests.catalogs import registry_of, tool
 
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.overrides import NO_OVERRIDES, MetadataOverride, Overrides
-from toolcrib.catalog.registry import MAX_TOLD, ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.registry import MAX_LISTED, ToolRegistry
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidTool, StaleExpansion, ToolNotFound
 from toolcrib.core.events import CatalogPublished, Event, ToolRegistered, ToolReplaced, ToolUnregistered
@@ -80,7 +80,7 @@ def test_a_state_that_a_reader_holds_never_changes() -> None:
 
     registry.unregister("git.commit")
     registry.register(tool("fs.read", "Read a file"))
-    registry.drop_source("git")
+    registry.unregister_source("git")
 
     assert set(held.tools) == {"git.commit", "git.log"}
     assert [hit.tool_id for hit in held.index.search("record", limit=5).hits] == ["git.commit"]
@@ -109,12 +109,12 @@ def test_a_conflict_in_the_last_of_a_thousand_tools_leaves_nothing_behind() -> N
 
 
 def test_a_merge_tells_all_conflicts_up_to_a_number() -> None:
-    taken = [tool(f"git.t{number}") for number in range(MAX_TOLD + 5)]
+    taken = [tool(f"git.t{number}") for number in range(MAX_LISTED + 5)]
 
     with pytest.raises(InvalidTool) as refused:
         registry_of(*taken).merge(taken)
 
-    assert refused.value.message.count("already registered") == MAX_TOLD
+    assert refused.value.message.count("already registered") == MAX_LISTED
     assert refused.value.message.endswith("; and 5 more")
 
 
@@ -130,7 +130,7 @@ def test_nothing_to_take_in_is_no_publication() -> None:
 
 def test_a_registry_is_taken_in_with_its_sources_and_without_what_was_said_of_its_tools() -> None:
     registry, other = ToolRegistry(), registry_of(tool("git.commit", "Record"))
-    other.put_source(replace(ENTRY, title="Versioning"), [tool("git.commit", "Record")])
+    other.register_source(replace(ENTRY, title="Versioning"), [tool("git.commit", "Record")])
     other.set_overrides(Overrides([MetadataOverride.of("git.*", aliases="save", requires_capabilities="disk")]))
     registry.register(tool("git.log", "History"))
 
@@ -295,8 +295,8 @@ def test_the_same_overrides_and_categories_again_are_no_publication() -> None:
 def test_a_source_has_exactly_the_tools_it_offered_last() -> None:
     registry = registry_of(tool("fs.read", "Read a file"))
 
-    registry.put_source(ENTRY, [tool("git.commit", "Record"), tool("git.log", "History")])
-    registry.put_source(ENTRY, [tool("git.log", "The past"), tool("git.tag", "Name a commit")])
+    registry.register_source(ENTRY, [tool("git.commit", "Record"), tool("git.log", "History")])
+    registry.register_source(ENTRY, [tool("git.log", "The past"), tool("git.tag", "Name a commit")])
 
     assert set(registry.state.tools) == {"fs.read", "git.log", "git.tag"}
     assert found(registry, "record") == []
@@ -307,7 +307,7 @@ def test_a_source_has_exactly_the_tools_it_offered_last() -> None:
 def test_what_is_known_of_a_source_can_change_without_its_tools() -> None:
     registry = registry_of(tool("git.commit"))
 
-    registry.put_source(replace(ENTRY, status=SourceStatus.FAILED, reason="it exited"))
+    registry.register_source(replace(ENTRY, status=SourceStatus.FAILED, reason="it exited"))
 
     assert set(registry.state.tools) == {"git.commit"}
     assert registry.state.sources["git"].reason == "it exited"
@@ -316,9 +316,9 @@ def test_what_is_known_of_a_source_can_change_without_its_tools() -> None:
 def test_a_source_that_is_dropped_takes_its_tools_and_no_others() -> None:
     registry = registry_of(tool("git.commit"), tool("github.issue"))
 
-    registry.drop_source("git")
+    registry.unregister_source("git")
     before = registry.state
-    registry.drop_source("git")
+    registry.unregister_source("git")
 
     assert set(registry.state.tools) == {"github.issue"}
     assert set(registry.state.sources) == {"github"}
@@ -328,7 +328,7 @@ def test_a_source_that_is_dropped_takes_its_tools_and_no_others() -> None:
 def test_a_source_that_gets_a_title_is_found_by_it() -> None:
     registry = registry_of(tool("git.commit"))
 
-    registry.put_source(replace(ENTRY, title="Versioning"), [tool("git.commit")])
+    registry.register_source(replace(ENTRY, title="Versioning"), [tool("git.commit")])
 
     assert found(registry, "versioning") == ["git.commit"]
 
@@ -336,9 +336,9 @@ def test_a_source_that_gets_a_title_is_found_by_it() -> None:
 def test_a_source_whose_title_came_before_its_listing_is_found_by_it_all_the_same() -> None:
     registry = registry_of(tool("git.commit"))
 
-    registry.put_source(replace(ENTRY, title="Versioning"))
+    registry.register_source(replace(ENTRY, title="Versioning"))
     assert found(registry, "versioning") == ["git.commit"]
-    registry.put_source(replace(ENTRY, title="Versioning", summary="History"), [tool("git.commit")])
+    registry.register_source(replace(ENTRY, title="Versioning", summary="History"), [tool("git.commit")])
     assert found(registry, "history") == ["git.commit"]
 
 
@@ -346,7 +346,7 @@ def test_a_source_that_comes_after_its_tools_lends_them_its_words() -> None:
     registry = ToolRegistry()
     registry.register(tool("git.commit"))
 
-    registry.put_source(replace(ENTRY, title="Versioning"))
+    registry.register_source(replace(ENTRY, title="Versioning"))
 
     assert found(registry, "versioning") == ["git.commit"]
 
@@ -356,11 +356,11 @@ def test_a_definition_that_says_one_where_it_said_true_is_another() -> None:
     old, new = (tool("git.log", properties={"all": {"enum": [value]}}) for value in (True, 1))
     assert old == new
     registry = ToolRegistry()
-    registry.put_source(ENTRY, [old])
+    registry.register_source(ENTRY, [old])
     told: list[Event] = []
     registry.subscribe(told.append)
 
-    registry.put_source(ENTRY, [new])
+    registry.register_source(ENTRY, [new])
 
     assert registry.state.tools["git.log"].input_schema["properties"]["all"]["enum"][0] is not True
     assert [type(event) for event in told] == [ToolReplaced, CatalogPublished]
@@ -370,7 +370,7 @@ def test_a_definition_that_says_one_where_it_said_true_is_another() -> None:
 def test_an_offer_may_be_read_only_once() -> None:
     registry = ToolRegistry()
 
-    registry.put_source(ENTRY, iter([tool("git.commit"), tool("git.log")]))
+    registry.register_source(ENTRY, iter([tool("git.commit"), tool("git.log")]))
 
     assert set(registry.state.tools) == {"git.commit", "git.log"}
 
@@ -384,7 +384,7 @@ def test_listeners_are_told_what_happened_and_last_that_it_is_published() -> Non
     registry.subscribe(told.append)
 
     kept, changed, new = tool("git.tag"), tool("git.commit", "Save"), tool("git.add")
-    registry.put_source(ENTRY, [kept, changed, new])
+    registry.register_source(ENTRY, [kept, changed, new])
 
     assert told[-1] == CatalogPublished(registry.state.version)
     assert len(told) == 4
@@ -412,7 +412,7 @@ class Watched(Tool):
 
 def test_what_happened_to_one_tool_is_told_without_a_look_at_the_others() -> None:
     registry = ToolRegistry()
-    registry.put_source(ENTRY, [Watched("git", f"old-{number}") for number in range(1_000)])
+    registry.register_source(ENTRY, [Watched("git", f"old-{number}") for number in range(1_000)])
     told: list[Event] = []
     registry.subscribe(told.append)
     Watched.looked_at.clear()
@@ -428,7 +428,7 @@ def test_a_source_that_is_renamed_has_changed_no_definition() -> None:
     told: list[Event] = []
     registry.subscribe(told.append)
 
-    registry.put_source(replace(ENTRY, title="Versioning"), [tool("git.commit")])
+    registry.register_source(replace(ENTRY, title="Versioning"), [tool("git.commit")])
 
     assert told == [CatalogPublished(registry.state.version)]
 
@@ -611,9 +611,9 @@ def test_sources_that_come_and_go_in_threads_are_whole_in_every_state() -> None:
     def flicker(name: str) -> None:
         entry = SourceEntry(ScriptedSource(name), SourceStatus.READY)
         for turn in range(20):
-            registry.put_source(entry, [tool(f"{name}.a{turn}"), tool(f"{name}.b{turn}")])
+            registry.register_source(entry, [tool(f"{name}.a{turn}"), tool(f"{name}.b{turn}")])
             if turn % 5 == 4:
-                registry.drop_source(name)
+                registry.unregister_source(name)
 
     def watch() -> None:
         while not done.is_set():

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.examples import examples
 
+from toolcrib.catalog.catalog_state import CatalogState, SourceEntry, SourceStatus
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories, Category
 from toolcrib.catalog.overrides import NO_OVERRIDES, MetadataOverride, Overrides
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import CatalogState, SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidTool, ToolNotFound
 from toolcrib.core.events import CatalogPublished, Event, ToolRegistered, ToolReplaced, ToolUnregistered
@@ -159,7 +159,7 @@ class Registry(RuleBasedStateMachine):
         other.set_overrides(overrides)
         mine = {tool.id: replace(tool, source=entry.name) for tool in tools}
         mine = {tool.id: tool for tool in mine.values()}
-        other.put_source(entry, mine.values())
+        other.register_source(entry, mine.values())
         rest = {tool.id: tool for tool in more if tool.source != entry.name}
         other.merge(rest.values())
         if self._put([*mine.values(), *rest.values()], lambda: self.registry.merge(other)):
@@ -195,18 +195,18 @@ class Registry(RuleBasedStateMachine):
     # -- what stands around them --
 
     @rule(entry=ENTRIES, tools=st.none() | SEVERAL)
-    def put_source(self, entry: SourceEntry, tools: list[Tool] | None) -> None:
+    def register_source(self, entry: SourceEntry, tools: list[Tool] | None) -> None:
         if tools is None:
-            self.registry.put_source(entry)
+            self.registry.register_source(entry)
         else:
             mine = {tool.id: tool for tool in (replace(tool, source=entry.name) for tool in tools)}
-            self.registry.put_source(entry, iter(mine.values()))
+            self.registry.register_source(entry, iter(mine.values()))
             self.tools = {i: tool for i, tool in self.tools.items() if tool.source != entry.name} | mine
         self.entries[entry.name] = entry
 
     @rule(name=st.sampled_from([*SOURCES]))
-    def drop_source(self, name: str) -> None:
-        self.registry.drop_source(name)
+    def unregister_source(self, name: str) -> None:
+        self.registry.unregister_source(name)
         if self.entries.pop(name, None) is not None:
             self.tools = {tool_id: tool for tool_id, tool in self.tools.items() if tool.source != name}
 
@@ -317,7 +317,7 @@ class Registry(RuleBasedStateMachine):
         fresh.set_categories(self.categories)
         fresh.set_overrides(self.overrides)
         for name, entry in self.entries.items():
-            fresh.put_source(entry, [tool for tool in self.tools.values() if tool.source == name])
+            fresh.register_source(entry, [tool for tool in self.tools.values() if tool.source == name])
         fresh.merge(tool for tool in self.tools.values() if tool.source not in self.entries)
         one, other = self.registry.state, fresh.state
         assert one.fingerprint == other.fingerprint

@@ -15,11 +15,11 @@ from tests.catalogs import registry_of, tool, view_of
 from tests.examples import examples
 
 from toolcrib.catalog.access import Access, Everything, Rule, Rules, Subject
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import Overlay, View, Visible
-from toolcrib.catalog.views import Views
+from toolcrib.catalog.view_cache import ViewCache
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.tools import Node, Tool
@@ -131,7 +131,7 @@ def test_a_source_that_fails_tells_nothing_of_hidden_tools_either(
         registry = ToolRegistry()
         for name in sorted({t.source for t in tools}):
             entry = SourceEntry(ScriptedSource(name), status, reason="it exited")
-            registry.put_source(entry, [t for t in offered if t.source == name])
+            registry.register_source(entry, [t for t in offered if t.source == name])
         return everything(View.of(registry.state, ADA, Hide(hidden)), tools)
 
     assert over(tools) == over([t for t in tools if t.id not in hidden])
@@ -195,7 +195,7 @@ def test_principals_with_tools_of_their_own_share_what_is_decided_on_the_catalog
             return self.whose
 
     noted = Noted(frozenset({"git.t3"}))
-    views = Views(registry_of(*(tool(f"git.t{number}") for number in range(20))), One(noted))
+    views = ViewCache(registry_of(*(tool(f"git.t{number}") for number in range(20))), One(noted))
     for name in ("ada", "eve", "grace"):
         own = tool(f"own.{name}")
         assert len(views.of(Principal(name), Overlay({own.id: own})).tools) == 20
@@ -295,7 +295,7 @@ def test_a_category_counts_in_a_fingerprint_only_if_something_visible_hangs_in_i
 def test_what_a_source_says_of_its_nodes_counts_in_a_fingerprint_only_if_something_visible_hangs_in_them() -> None:
     def fingerprint(*nodes: Node) -> str:
         registry = registry_of(tool("git.log", category=("read",)), tool("git.push", category=("write",)))
-        registry.put_source(replace(registry.state.sources["git"], nodes=nodes))
+        registry.register_source(replace(registry.state.sources["git"], nodes=nodes))
         return View.of(registry.state, ADA, Hide(frozenset({"git.push"}))).fingerprint
 
     read, write = Node(("git", "read"), summary="Look"), Node(("git", "write"), summary="Change")
@@ -306,7 +306,7 @@ def test_tools_that_cannot_be_called_are_left_out_of_a_search_without_a_look_at_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     registry = registry_of(tool("git.log", "Read.", tags=("x",)), tool("hg.log", "Read.", tags=("x",)), tool("hg.y"))
-    registry.put_source(SourceEntry(ScriptedSource("hg"), SourceStatus.FAILED, reason="gone", is_lasting=True))
+    registry.register_source(SourceEntry(ScriptedSource("hg"), SourceStatus.FAILED, reason="gone", is_lasting=True))
     hidden = View.of(registry.state, ADA, Hide(frozenset({"git.log"})))
     view = View.of(registry.state, ADA)
     assert view.available is not None
@@ -325,7 +325,7 @@ def test_tools_that_cannot_be_called_are_left_out_of_a_search_without_a_look_at_
 
 def test_of_visible_tools_none_available_none_are_listed() -> None:
     registry = registry_of(tool("git.log", "Read."), tool("hg.log", "Read."))
-    registry.put_source(SourceEntry(ScriptedSource("hg"), SourceStatus.FAILED, reason="gone", is_lasting=True))
+    registry.register_source(SourceEntry(ScriptedSource("hg"), SourceStatus.FAILED, reason="gone", is_lasting=True))
     view = View.of(registry.state, ADA, Hide(frozenset({"git.log"})))
 
     for query in ("read", ""):

@@ -98,7 +98,7 @@ def test_of_the_top_only_what_the_bundle_could_hold_is_told(tmp_path: Path) -> N
     config = crib.add_config(path)
 
     def told(bundle: str | None) -> list[str]:
-        return [top.name for top in crib.tops(config, LOCAL, bundle) if top.name not in crib_plugins]
+        return [top.name for top in crib.top_level(config, LOCAL, bundle) if top.name not in crib_plugins]
 
     crib_plugins = {plugin.name for plugin in config.plugins}
     whole = ["code", "news", "tagged", "web"]  # all of git's tools stand in `code`

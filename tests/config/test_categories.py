@@ -11,7 +11,7 @@ import pytest
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories, Category
 from toolcrib.config import parse_config
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.crib.tops import tops
+from toolcrib.crib.top_level import top_level
 
 FILE = Path("mcp.json")
 
@@ -117,7 +117,7 @@ def test_a_model_is_not_told_of_sources_that_the_top_does_not_show(categories: A
     ours = {"categories": categories, "plugins": False}
     config = parse_config(json.dumps({"mcpServers": servers, "toolcrib": ours}), FILE, {})
 
-    assert [top.name for top in tops(config)] == named
+    assert [top.name for top in top_level(config)] == named
 
 
 def test_a_declared_source_whose_tools_all_stand_in_categories_is_not_named() -> None:
@@ -125,7 +125,7 @@ def test_a_declared_source_whose_tools_all_stand_in_categories_is_not_named() ->
 
     def named(*claimed: str) -> list[str]:
         ours = {"declared": declared, "categories": {"Made": {"tools": claimed}}, "plugins": False}
-        return [top.name for top in tops(parse_config(json.dumps({"toolcrib": ours}), FILE, {}))]
+        return [top.name for top in top_level(parse_config(json.dumps({"toolcrib": ours}), FILE, {}))]
 
     assert "ops" not in named("ops.a", "ops.b")
     assert "ops" in named("ops.a")

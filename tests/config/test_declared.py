@@ -18,7 +18,7 @@ from toolcrib.config import Config, parse_config
 from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolNotFound
 from toolcrib.core.principal import LOCAL
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.crib.tops import tops
+from toolcrib.crib.top_level import top_level
 from toolcrib.sources.declared.definition import DeclaredTools, read_declared_source
 
 pytestmark = pytest.mark.anyio
@@ -61,7 +61,7 @@ async def following(crib: Toolcrib, config: Config) -> AsyncGenerator[list[Confi
 
 @pytest.fixture
 def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
+    monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ async def test_declared_tools_are_there_at_once_and_run_without_entering(tmp_pat
     crib = Toolcrib()
     path = written(tmp_path / "mcp.json", {"ops": {"summary": "Greetings", "tools": {"hi": saying("hello")}}})
     config = crib.add_config(path)
-    assert [(top.name, top.summary) for top in tops(config)] == [("ops", "Greetings")]
+    assert [(top.name, top.summary) for top in top_level(config)] == [("ops", "Greetings")]
     assert crib.search_tools("says hello").results[0].tool_id == "ops.hi"
     assert await call(crib, "ops.hi") == "hello\n"
     assert crib.view().is_trusted("ops")
@@ -162,16 +162,16 @@ async def test_a_name_can_pass_from_a_server_to_a_declared_source_and_back(tmp_p
 
 async def test_a_source_is_declared_replaced_and_withdrawn_while_the_program_runs() -> None:
     crib = Toolcrib()
-    crib.declare(declared("ops", hi=saying("hello")))
+    crib.register_declared(declared("ops", hi=saying("hello")))
     handle = crib.expand_tool("ops.hi").handle
     assert (await crib.call_tool(handle)).text == "hello\n"
-    crib.declare(crib.declared["ops"].having(declared("ops", bye=saying("goodbye")).tools[0]))
+    crib.register_declared(crib.declared["ops"].having(declared("ops", bye=saying("goodbye")).tools[0]))
     assert set(crib.view().tools) == {"ops.hi", "ops.bye"}
     assert (await crib.call_tool(handle)).text == "hello\n"
-    crib.withdraw("ops")
+    crib.unregister_declared("ops")
     assert (dict(crib.declared), set(crib.view().tools), set(crib.registry.state.sources)) == ({}, set(), set())
-    with pytest.raises(ToolNotFound, match="no source `ops` was added with `declare"):
-        crib.withdraw("ops")
+    with pytest.raises(ToolNotFound, match="no source `ops` was added with `register_declared"):
+        crib.unregister_declared("ops")
 
 
 async def test_what_is_declared_takes_nobodys_place(tmp_path: Path) -> None:
@@ -180,10 +180,10 @@ async def test_what_is_declared_takes_nobodys_place(tmp_path: Path) -> None:
     crib.add(saying)
     for name in ("ops", "functions"):
         with pytest.raises(InvalidTool, match=f"a source named `{name}` already exists"):
-            crib.declare(declared(name))
+            crib.register_declared(declared(name))
     with pytest.raises(ToolNotFound):
-        crib.withdraw("ops")
-    crib.declare(declared("mine", hi=saying("mine")))
+        crib.unregister_declared("ops")
+    crib.register_declared(declared("mine", hi=saying("mine")))
     with pytest.raises(InvalidConfig, match="a source named `mine` already exists"):
         crib.add_config(written(tmp_path / "more.json", {"mine": {}}))
     assert await call(crib, "mine.hi") == "mine\n"
@@ -191,7 +191,7 @@ async def test_what_is_declared_takes_nobodys_place(tmp_path: Path) -> None:
 
 async def test_what_is_declared_stands_under_the_policy() -> None:
     crib = Toolcrib(policy=Rules((), otherwise=Access.HIDDEN))
-    crib.declare(declared("ops", hi=saying("hello")))
+    crib.register_declared(declared("ops", hi=saying("hello")))
     assert set(crib.view(LOCAL).tools) == set()
 
 

@@ -13,7 +13,7 @@ from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.config import Config, parse_config
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL
-from toolcrib.crib.tops import tops
+from toolcrib.crib.top_level import top_level
 
 FILE = Path("mcp.json")
 
@@ -177,7 +177,7 @@ def test_the_top_is_told_without_what_could_hold_nothing_visible(rules: list[obj
     ours = {**TOPS["toolcrib"], "policy": {"rules": rules, "otherwise": "allow"}}
     read = parse_config(json.dumps({**TOPS, "toolcrib": ours}), FILE, {})
     assert read.policy is not None
-    assert [top.name for top in tops(read, read.policy.permissions(LOCAL))] == named
+    assert [top.name for top in top_level(read, read.policy.permissions(LOCAL))] == named
 
 
 def test_a_rule_may_call_a_server_by_its_label_as_well_as_by_its_sources_name() -> None:

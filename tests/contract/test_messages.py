@@ -15,8 +15,8 @@ from tests.catalogs import tool, view_of
 from tests.examples import examples
 
 from toolcrib.catalog.access import Access, Rule, Rules
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import SourceUnavailable, ToolcribError, ToolFailed
 from toolcrib.core.metadata import ToolExample, ToolMetadata
@@ -122,7 +122,7 @@ def views(draw: st.DrawFn) -> View:
         lasting = draw(st.booleans())
         version = draw(st.sampled_from([None, "1.0.0"]))
         entry = SourceEntry(source, SourceStatus(status), version=version, reason="it exited.", is_lasting=lasting)
-        registry.put_source(entry, mine)
+        registry.register_source(entry, mine)
     return View.of(registry.state, policy=draw(POLICIES))
 
 

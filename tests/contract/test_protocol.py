@@ -12,7 +12,7 @@ from tests.catalogs import tool
 from tests.contract.ways import WAYS, Ask, Json, Way, asking
 
 from toolcrib import Access, Category, Rule, Rules, Toolcrib, ToolMetadata
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.core.errors import SourceUnavailable, ToolFailed
 from toolcrib.core.events import OperationPerformed
 from toolcrib.core.handles import Handle
@@ -83,11 +83,11 @@ class Counter:
         flaky = self._source("flaky", REFUSED, GONE, LACKING)
         flaky.answers |= {"refuse": ToolFailed("It refused."), "vanish": SourceUnavailable("It went away.")}
         broken = SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="no such program.", is_lasting=True)
-        self.crib.registry.put_source(broken, [LOST])
+        self.crib.registry.register_source(broken, [LOST])
 
     def _source(self, name: str, *tools: Tool) -> ScriptedSource:
         source = ScriptedSource(name, tools)
-        self.crib.registry.put_source(SourceEntry(source, SourceStatus.READY), tools)
+        self.crib.registry.register_source(SourceEntry(source, SourceStatus.READY), tools)
         return source
 
 
@@ -469,7 +469,7 @@ async def by_category(request: pytest.FixtureRequest, counter: Counter) -> Async
 )
 async def test_the_categories_are_the_nodes_of_the_top_with_their_tools(by_category: Ask, counter: Counter) -> None:
     for name in ("many", "login"):  # the tools of the one hang in it, those of the other elsewhere
-        counter.crib.registry.put_source(replace(counter.crib.view().sources[name], version="2.1.0"))
+        counter.crib.registry.register_source(replace(counter.crib.view().sources[name], version="2.1.0"))
     top = counter.crib.list()
 
     page = await by_category("list_categories")

@@ -15,12 +15,18 @@ from tests.servers.launching import Json, events, faulty_entry, faulty_server, w
 from tests.waiting import until
 
 from toolcrib.catalog.access import Access, Permissions, Rules
+from toolcrib.catalog.capabilities import Capability
+from toolcrib.catalog.capability_checks import ProgramOnPath
+from toolcrib.catalog.definition_guard import DefinitionGuard
 from toolcrib.config import Config
+from toolcrib.config.registration_store import RegistrationStore
 from toolcrib.core.errors import InvalidConfig, InvalidTool, SourceUnavailable, ToolcribError, ToolNotFound
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.tools import Tool
 from toolcrib.crib.crib import Toolcrib
+from toolcrib.definitions.pins import PinStore
+from toolcrib.sources.declared.definition import read_declared_source
 from toolcrib.sources.mcp import Patience
 from toolcrib.sources.mcp.mcp_source import McpSource
 from toolcrib.testing.scripted import ScriptedSource
@@ -47,7 +53,7 @@ async def following(crib: Toolcrib, config: Config) -> AsyncGenerator[list[Confi
 
 @pytest.fixture
 def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
+    monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
 
 
 def test_a_configuration_can_be_added_before_there_is_an_event_loop(tmp_path: Path) -> None:
@@ -238,7 +244,7 @@ async def test_an_isolated_server_that_goes_with_its_rule_is_never_seen_while_it
     config = crib.add_config(path)
     async with crib, following(crib, config) as taken_over:
         assert await crib.ready(30, principal=EVE)
-        assert "pay.echo" in crib.lockers.open_overlay("eve").tools
+        assert "pay.echo" in crib.isolated_sources.open_overlay("eve").tools
         seen: list[str] = []
 
         def look(_: object = None) -> None:
@@ -345,7 +351,7 @@ async def test_a_file_that_loses_its_policy_opens_nothing_until_one_says_so(
         await until(lambda: taken_over, "the file without a policy is taken over")
         assert await crib.ready(30)
         assert {tool.source for tool in crib.view().tools.values()} == {"git", "more"}
-        assert "Money" not in {top.name for top in crib.tops(taken_over[0], LOCAL)}
+        assert "Money" not in {top.name for top in crib.top_level(taken_over[0], LOCAL)}
         assert "the previous policy and its categories stay in force" in caplog.text
         assert "to allow everything" in caplog.text
 
@@ -443,3 +449,28 @@ def test_a_function_is_removed_by_itself_its_tool_or_its_id() -> None:
 def test_a_definition_is_no_function_to_add() -> None:
     with pytest.raises(InvalidTool, match=r"`mine\.hello` is a tool definition, which cannot be called"):
         Toolcrib().add(Tool("mine", "hello"))  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+async def test_earlier_names_of_methods_still_work_and_name_the_new_ones(tmp_path: Path) -> None:
+    crib = Toolcrib(registrations=RegistrationStore(tmp_path / "registrations.sqlite"))
+    with pytest.warns(DeprecationWarning, match="`keep` is now `register`"):
+        crib.keep(Capability("git", ProgramOnPath("git")))
+    with pytest.warns(DeprecationWarning, match="`forget` is now `unregister`"):
+        crib.forget("capability", "git")
+    with pytest.warns(DeprecationWarning, match="`declare` is now `register_declared`"):
+        crib.declare(
+            read_declared_source("machine", {"tools": {"up": {"description": "Uptime.", "command": ["uptime"]}}})
+        )
+    assert set(crib.view().tools) == {"machine.up"}
+    with pytest.warns(DeprecationWarning, match="`withdraw` is now `unregister_declared`"):
+        crib.withdraw("machine")
+    assert not crib.view().tools
+    with pytest.warns(DeprecationWarning, match="`lockers` is now `isolated_sources`"):
+        assert crib.lockers is crib.isolated_sources
+    with pytest.warns(DeprecationWarning, match="`judge_again` is now `rejudge`"):
+        await crib.judge_again()
+    guard = DefinitionGuard(PinStore(tmp_path / "pins.sqlite", tmp_path / "mcp.json"))
+    with pytest.warns(DeprecationWarning, match="`approve` is now `pin`"):
+        guard.approve((), "ada")
+    with pytest.warns(DeprecationWarning, match="`withdraw` is now `unpin`"):
+        guard.withdraw((), "ada")

@@ -22,7 +22,7 @@ from toolcrib.core.errors import InvalidConfig, InvalidTool, SourceUnavailable, 
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.crib.tops import tops
+from toolcrib.crib.top_level import top_level
 from toolcrib.sources.definition_cache import DefinitionStore
 from toolcrib.sources.mcp import HttpServer, StdioServer
 from toolcrib.testing.scripted import ScriptedSource
@@ -144,7 +144,7 @@ async def test_the_local_principal_has_its_own_as_any_other(tmp_path: Path) -> N
         assert {node.node.name for node in crib.list().nodes} == {"bench", "desk"}
         handle = crib.expand_tool("desk.env").handle
         assert (await crib.call_tool(handle, {"name": "TOKEN"})).text == "mine"
-        assert crib.lockers.starting(ADA) == ()
+        assert crib.isolated_sources.starting(ADA) == ()
 
 
 async def test_what_one_principals_server_offers_is_in_no_answer_to_another(tmp_path: Path) -> None:
@@ -215,13 +215,13 @@ async def test_prompts_and_resources_are_each_principals_own_and_so_is_watching_
     uri = "toolcrib://desk/test://watched-resource"
     async with crib_of(config, ADA, BOB, CYD) as crib:
         for principal in (ADA, BOB):
-            assert uri in crib.view(principal).shelf.resources
-            assert "desk__test_simple_prompt" in crib.view(principal).shelf.prompts
+            assert uri in crib.view(principal).prompts_and_resources.resources
+            assert "desk__test_simple_prompt" in crib.view(principal).prompts_and_resources.prompts
             context = CallContext(principal)
             assert "Watch me." in json.dumps(await crib.read_resource(uri, context=context), default=dict)
             assert await crib.get_prompt("desk__test_simple_prompt", context=context)
-        assert not crib.view(CYD).shelf.resources
-        assert not crib.view(CYD).shelf.prompts
+        assert not crib.view(CYD).prompts_and_resources.resources
+        assert not crib.view(CYD).prompts_and_resources.prompts
         for attempt in (crib.read_resource(uri, context=CallContext(CYD)), crib.get_prompt("desk__test_simple_prompt")):
             with pytest.raises(ToolcribError):
                 await attempt
@@ -354,7 +354,7 @@ async def following(crib: Toolcrib, config: Config) -> AsyncGenerator[list[Confi
 async def test_a_file_that_was_cut_short_does_not_share_what_was_isolated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
+    monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
     path = config_of(tmp_path / "mcp.json")
     crib = Toolcrib()
     config = crib.add_config(path)
@@ -372,7 +372,7 @@ async def test_a_file_that_was_cut_short_does_not_share_what_was_isolated(
 async def test_a_file_that_was_cut_short_does_not_give_a_server_to_principals_that_had_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
+    monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
     path = config_of(tmp_path / "mcp.json")
     crib = Toolcrib()
     config = crib.add_config(path)
@@ -395,7 +395,7 @@ async def test_a_file_that_was_cut_short_does_not_give_a_server_to_principals_th
 async def test_a_reload_restarts_for_those_alone_whose_credentials_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
+    monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
     path = config_of(tmp_path / "mcp.json")
     crib = Toolcrib()
     config = crib.add_config(path)
@@ -436,7 +436,7 @@ async def test_a_reload_restarts_for_those_alone_whose_credentials_changed(
 async def test_a_reload_tries_again_what_failed_for_a_principal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
+    monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
     monkeypatch.setattr("toolcrib.catalog.intake.FIRST_RETRY_S", 3_600)
     script = tmp_path / "desk.py"
     entry = {**faulty_entry(), "args": [str(script)]}
@@ -463,8 +463,8 @@ async def test_the_name_of_an_isolated_server_is_taken(tmp_path: Path) -> None:
 
 def test_the_top_of_a_catalog_tells_of_an_isolated_server_only_those_who_have_it(tmp_path: Path) -> None:
     config = read_config(config_of(tmp_path / "mcp.json"))
-    assert [top.name for top in tops(config, principal=ADA)] == ["desk", "bench"]
-    assert [top.name for top in tops(config)] == ["bench"]
+    assert [top.name for top in top_level(config, principal=ADA)] == ["desk", "bench"]
+    assert [top.name for top in top_level(config)] == ["bench"]
 
 
 def parsed(entry: Json, settings: Json, **environ: str) -> ServerConfig:

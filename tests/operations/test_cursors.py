@@ -15,9 +15,9 @@ from tests.catalogs import registry_of, tool
 from tests.examples import examples
 
 from toolcrib.catalog.access import Access, Rule, Rules
+from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidCursor, NextAction, NoMatchInCategory, ToolcribError
 from toolcrib.core.principal import CallContext, Principal
@@ -313,7 +313,7 @@ def test_every_altered_byte_is_noticed(request_: NextAction) -> None:
 
 def _fail(registry: ToolRegistry) -> None:
     entry = registry.state.sources["git"]
-    registry.put_source(replace(entry, status=SourceStatus.FAILED, is_lasting=True, reason="it is not installed"))
+    registry.register_source(replace(entry, status=SourceStatus.FAILED, is_lasting=True, reason="it is not installed"))
 
 
 CHANGES: Mapping[str, Callable[[ToolRegistry], None]] = {
@@ -326,9 +326,11 @@ CHANGES: Mapping[str, Callable[[ToolRegistry], None]] = {
     "other tags": lambda registry: registry.replace(
         replace(registry.state.tools["git.t3"], metadata=replace(registry.state.tools["git.t3"].metadata, tags=("y",)))
     ),
-    "a source renamed": lambda registry: registry.put_source(replace(registry.state.sources["git"], title="Git!")),
-    "a source summed up": lambda registry: registry.put_source(replace(registry.state.sources["git"], summary="Git!")),
-    "a node described": lambda registry: registry.put_source(
+    "a source renamed": lambda registry: registry.register_source(replace(registry.state.sources["git"], title="Git!")),
+    "a source summed up": lambda registry: registry.register_source(
+        replace(registry.state.sources["git"], summary="Git!")
+    ),
+    "a node described": lambda registry: registry.register_source(
         replace(registry.state.sources["git"], nodes=(Node(("git", "read"), summary="Reading."),))
     ),
     "another category": lambda registry: registry.set_categories(
@@ -373,10 +375,12 @@ def test_where_the_catalog_came_to_the_same_again_a_cursor_still_holds(request_:
 
     registry.unregister(kept.id)
     registry.register(replace(kept))
-    registry.put_source(registry.state.sources["git"], [t for t in registry.state.tools.values() if t.source == "git"])
+    registry.register_source(
+        registry.state.sources["git"], [t for t in registry.state.tools.values() if t.source == "git"]
+    )
     registry.set_categories(Categories(registry.state.categories.given))
     _fail(registry)
-    registry.put_source(replace(registry.state.sources["git"], status=SourceStatus.READY))
+    registry.register_source(replace(registry.state.sources["git"], status=SourceStatus.READY))
 
     assert answer(View.of(registry.state), with_cursor(request_, cursor)) == before
     assert answer(View.of(catalog().state), with_cursor(request_, cursor)) == before

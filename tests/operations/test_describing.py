@@ -13,8 +13,8 @@ from tests.catalog.strategies import RULES, tools
 from tests.catalogs import registry_of, tool, view_of
 
 from toolcrib import Access, DetailLevel, Principal, Rules, Toolcrib, ToolExample, ToolMetadata, describe
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments
 from toolcrib.core.metadata import Optionality
@@ -294,9 +294,9 @@ def test_a_tool_that_cannot_be_called_now_is_counted_and_not_described() -> None
     registry = ToolRegistry()
     lost = tool("gone.find", "Find it.")
     entry = SourceEntry(ScriptedSource("gone", [lost]), SourceStatus.FAILED, reason="no", is_lasting=True)
-    registry.put_source(entry, [lost])
+    registry.register_source(entry, [lost])
     there = tool("git.log", "Show commits.")
-    registry.put_source(SourceEntry(ScriptedSource("git", [there]), SourceStatus.READY), [there])
+    registry.register_source(SourceEntry(ScriptedSource("git", [there]), SourceStatus.READY), [there])
     told = describe(View.of(registry.state), DetailLevel.FULL, PLENTY)
     assert told.left_out == ("gone.find",)
     assert "gone" not in told.text

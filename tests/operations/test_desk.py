@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.catalogs import registry_of, tool
 from tests.examples import examples
 
-from toolcrib.catalog.state import CatalogState, SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import CatalogState, SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import (
     ErrorCode,
@@ -49,9 +49,9 @@ COUNT = replace(tool("known.count", "Count.", properties={}), annotations=ToolAn
 def catalog() -> CatalogState:
     registry = registry_of(READ, tool("git.commit", category=("write",)), tool("git.log"), tool("git.tag"))
     known = [COUNT, replace(COUNT, name="empty", annotations=ToolAnnotations())]
-    registry.put_source(SourceEntry(ScriptedSource("known", known), SourceStatus.READY, trusted=True), known)
-    registry.put_source(SourceEntry(ScriptedSource("slow")))
-    registry.put_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited"))
+    registry.register_source(SourceEntry(ScriptedSource("known", known), SourceStatus.READY, trusted=True), known)
+    registry.register_source(SourceEntry(ScriptedSource("slow")))
+    registry.register_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited"))
     return registry.state
 
 

@@ -20,8 +20,8 @@ from tests.servers.launching import faulty_entry, write_config
 from tests.surfaces.serving import Json, ask, served, text_of
 
 from toolcrib import Access, Category, DiscoveryPlugin, Plugin, Rule, Rules, Toolcrib
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.categories import Categories
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.config import Config
 from toolcrib.core.errors import NextAction, SourceUnavailable, ToolNotFound
@@ -61,7 +61,7 @@ class Counter:
         self.crib = Toolcrib(policy=policy, record=self.recorded.append)
         for name, offered, version in (("git", (COMMIT, LOG), "2.4.1"), ("tracker", (FILE_BUG, SECRET), None)):
             source = ScriptedSource(name, offered)
-            self.crib.registry.put_source(SourceEntry(source, SourceStatus.READY, version=version), offered)
+            self.crib.registry.register_source(SourceEntry(source, SourceStatus.READY, version=version), offered)
         self.plugin = DiscoveryPlugin(self.crib)
 
     async def run(self, name: str, /, *, principal: Principal = LOCAL, **arguments: Any) -> ToolResult:
@@ -149,8 +149,8 @@ def test_a_source_whose_tools_are_all_in_categories_is_no_category_and_can_be_se
 def test_what_cannot_be_called_is_left_out_as_it_is_of_a_list() -> None:
     registry = registry_of(COMMIT)
     broken = SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="no such program.", is_lasting=True)
-    registry.put_source(broken, [tool("broken.print", "Prints.")])
-    registry.put_source(SourceEntry(ScriptedSource("slow"), SourceStatus.STARTING))
+    registry.register_source(broken, [tool("broken.print", "Prints.")])
+    registry.register_source(SourceEntry(ScriptedSource("slow"), SourceStatus.STARTING))
 
     told = OPERATIONS.list_categories(View.of(registry.state)).to_wire()
 
@@ -218,7 +218,7 @@ def test_each_detail_level_tells_all_that_the_one_before_it_tells(
     crib = Toolcrib()
     for name in dict.fromkeys(each.source for each in known):
         mine = [each for each in known if each.source == name]
-        crib.registry.put_source(SourceEntry(ScriptedSource(name, mine), SourceStatus.READY), mine)
+        crib.registry.register_source(SourceEntry(ScriptedSource(name, mine), SourceStatus.READY), mine)
 
     async def main() -> list[list[Json]]:
         plugin, told = DiscoveryPlugin(crib), list[list[Json]]()
@@ -385,7 +385,7 @@ REQUESTS: list[tuple[str, Json]] = [
 @pytest.mark.parametrize("name", SETS)
 async def test_no_error_leads_to_an_operation_that_a_client_was_not_given(name: str, counter: Counter) -> None:
     broken = SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="no such program.", is_lasting=True)
-    counter.crib.registry.put_source(broken)
+    counter.crib.registry.register_source(broken)
     tracker = counter.crib.view().sources["tracker"].source
     assert isinstance(tracker, ScriptedSource)
     tracker.answers["file_bug"] = SourceUnavailable("It went away.")

@@ -10,9 +10,9 @@ import anyio
 import pytest
 from tests.catalogs import registry_of, tool, view_of
 
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.principal import CallContext
@@ -222,7 +222,7 @@ def test_many_unknown_keys_are_refused_with_a_short_answer() -> None:
 def test_tools_that_cannot_be_called_are_shown_only_to_who_asks_for_them_with_the_reason() -> None:
     registry = registry_of(tool("git.log", "Show the history."), tool("hg.log", "Show the history.", tags=("old",)))
     entry = SourceEntry(ScriptedSource("hg"), SourceStatus.FAILED, reason="HG_TOKEN is not set", is_lasting=True)
-    registry.put_source(entry)
+    registry.register_source(entry)
     view = View.of(registry.state)
 
     assert OPERATIONS.search_tools(view, "history").tool_ids == ("git.log",)
@@ -244,7 +244,7 @@ def test_a_category_in_which_something_matches_is_named_only_if_it_can_be_called
     registry = registry_of(
         tool("git.log", "Show it."), tool("hg.log", "Show the history."), tool("git.x", "", tags=("t",))
     )
-    registry.put_source(SourceEntry(ScriptedSource("hg"), SourceStatus.FAILED, reason="gone", is_lasting=True))
+    registry.register_source(SourceEntry(ScriptedSource("hg"), SourceStatus.FAILED, reason="gone", is_lasting=True))
     view = View.of(registry.state)
 
     error = told(view, "search_tool_by_category", {"query": "history", "category_path": ["git"]})

@@ -31,8 +31,8 @@ OTHER = tool("post.deliver", "Takes a letter to somebody.")
 QUERY = "read a file"
 
 
-def view_of(insight: Knowing | None, *tools: Tool) -> View:
-    return replace(View.of(registry_of(*tools).state), insight=insight)
+def view_of(knowledge: Knowing | None, *tools: Tool) -> View:
+    return replace(View.of(registry_of(*tools).state), knowledge=knowledge)
 
 
 def vectors(view: View, count: int = 9) -> Vectors:
@@ -139,7 +139,7 @@ def test_what_is_learned_while_a_page_is_made_does_not_make_the_next_one_skip_or
             return None
 
     learning = Learning()
-    page = OPERATIONS.search_tools(replace(view, insight=learning), QUERY, limit=2)
+    page = OPERATIONS.search_tools(replace(view, knowledge=learning), QUERY, limit=2)
     assert learning.asked == 1
     knowing.vectors = vectors(view, 1)  # as it was when the page was made
     assert OPERATIONS.search_tools(view, QUERY, limit=2, cursor=page.next_cursor).tool_ids
@@ -162,7 +162,7 @@ def test_what_no_signal_uses_moves_no_page() -> None:
     knowing = Knowing()
     registry = registry_of(*TOOLS)
     registry.set_weights(WEIGHTS.without("embedding", "history"))
-    view = replace(View.of(registry.state), insight=knowing)
+    view = replace(View.of(registry.state), knowledge=knowing)
     page = OPERATIONS.search_tools(view, QUERY, limit=5)
     knowing.vectors, knowing.history = vectors(view), past_of([(QUERY, TOOLS[4].id)])
     second = OPERATIONS.search_tools(view, QUERY, limit=5, cursor=page.next_cursor)

@@ -17,8 +17,8 @@ from tests.operations.calling.test_fetching import catalog as library_catalog
 from toolcrib.audit.reader import SHOWING_NODES
 from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.catalog.bundles import ToolBundle
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.client import Client, Resumption, SilentClient
 from toolcrib.core.errors import ErrorCode, NotAuthorized, SourceUnavailable, ToolcribError, ToolFailed
@@ -50,7 +50,7 @@ def catalog(*tools: Tool, trusted: bool = True) -> tuple[ToolRegistry, ScriptedS
     registry = registry_of(*(tools or (READ, LOG, PUSH)))
     mine = [t for t in registry.state.tools.values() if t.source == "git"]
     git = ScriptedSource("git", mine)
-    registry.put_source(SourceEntry(git, SourceStatus.READY, trusted=trusted), mine)
+    registry.register_source(SourceEntry(git, SourceStatus.READY, trusted=trusted), mine)
     return registry, git
 
 
@@ -318,7 +318,7 @@ async def test_a_call_whose_caller_goes_away_is_recorded_as_given_up() -> None:
 
     counter = Counter()
     registry = registry_of(LOG)
-    registry.put_source(SourceEntry(Slow("git", [LOG]), SourceStatus.READY))
+    registry.register_source(SourceEntry(Slow("git", [LOG]), SourceStatus.READY))
     counter.state = registry.state
     with anyio.CancelScope() as scope:
         await counter.ask("call_tool", {"tool_id": LOG.handle})
@@ -488,7 +488,7 @@ async def test_whoever_uses_the_library_is_recorded_as_a_surface_is() -> None:
     handle = crib.expand_tool("functions.read").handle
     crib.expand_tools(["functions.read"])
     await crib.call_tool(handle, {"path": "."})
-    crib.registry.put_source(replace(crib.view().sources["functions"], trusted=False))
+    crib.registry.register_source(replace(crib.view().sources["functions"], trusted=False))
     with pytest.raises(NotAuthorized):
         await crib.call_tool(handle, {"path": "."}, only_read=True)
 
@@ -568,7 +568,7 @@ async def test_what_was_filled_into_a_template_stands_under_the_names_that_say_w
     desk, (registry, _), library = Desk(), catalog(), Library()
     told = told_by(desk)
     extras = Extras(templates=({"uriTemplate": template, "name": "any"},))
-    registry.put_source(SourceEntry(library, SourceStatus.READY, extras=extras))
+    registry.register_source(SourceEntry(library, SourceStatus.READY, extras=extras))
     await desk.read_resource(View.of(registry.state), CallContext(), f"toolcrib://library/{filled}")
 
     assert [(event.item, event.arguments) for event in told] == [(f"toolcrib://library/{template}", arguments)]
@@ -609,7 +609,7 @@ async def test_whoever_fetches_through_the_library_is_recorded_as_well() -> None
     told: list[OperationPerformed] = []
     library = Library()
     crib = Toolcrib(record=told.append)
-    crib.registry.put_source(SourceEntry(library, SourceStatus.READY, extras=Extras(prompts=({"name": "plan"},))))
+    crib.registry.register_source(SourceEntry(library, SourceStatus.READY, extras=Extras(prompts=({"name": "plan"},))))
     await crib.get_prompt("library__plan")
     await crib.read_resource(f"{MEMO}1")
     await crib.complete({"ref": {"type": "ref/prompt", "name": "library__plan"}})

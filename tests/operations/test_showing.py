@@ -14,8 +14,8 @@ from tests.catalogs import registry_of, source_of, tool, view_of
 from tests.examples import examples
 
 from toolcrib.catalog.access import Access, Rule, Rules
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import (
     InvalidArguments,
@@ -183,8 +183,8 @@ def test_a_walk_down_the_nodes_of_a_list_with_tags_reaches_every_such_tool_once(
 
 def test_what_is_not_known_yet_is_said() -> None:
     registry = registry_of(tool("git.log", "History"))
-    registry.put_source(SourceEntry(ScriptedSource("slow")))
-    registry.put_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited"))
+    registry.register_source(SourceEntry(ScriptedSource("slow")))
+    registry.register_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited"))
     view = View.of(registry.state)
 
     for page in (OPERATIONS.list(view), OPERATIONS.search_tools(view, "history")):
@@ -292,7 +292,7 @@ async def test_where_only_the_tags_keep_a_search_from_finding_something_it_leads
 async def test_where_what_matches_cannot_be_called_yet_the_search_leads_to_one_that_shows_it() -> None:
     lost = tool("broken.print", "Prints a page.")
     registry = registry_of(*VIEW.tools.values())
-    registry.put_source(
+    registry.register_source(
         SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="no program", is_lasting=True), [lost]
     )
     view = View.of(registry.state)
@@ -589,7 +589,7 @@ def test_a_tool_like_nothing_there_is_has_no_hints() -> None:
 @pytest.mark.parametrize("asked", ["slow.anything", "slow__anything", "slow.anything@000000000000", "slow"])
 def test_a_tool_of_a_source_that_is_still_starting_may_yet_come(asked: str) -> None:
     registry = registry_of(tool("git.log"))
-    registry.put_source(SourceEntry(ScriptedSource("slow")))
+    registry.register_source(SourceEntry(ScriptedSource("slow")))
 
     with pytest.raises(SourceUnavailable) as missing:
         OPERATIONS.expand_tool(View.of(registry.state), asked)
@@ -601,7 +601,7 @@ def test_a_tool_of_a_source_that_is_still_starting_may_yet_come(asked: str) -> N
 @pytest.mark.anyio
 async def test_a_tool_of_a_source_that_failed_is_told_with_the_reason() -> None:
     registry = registry_of(tool("git.log"))
-    registry.put_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited."))
+    registry.register_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited."))
     view = View.of(registry.state)
 
     with pytest.raises(SourceUnavailable) as missing:
@@ -616,7 +616,7 @@ async def test_a_tool_of_a_source_that_failed_is_told_with_the_reason() -> None:
 def test_a_tool_that_a_failed_source_still_has_can_be_expanded() -> None:
     registry = registry_of(tool("git.log"))
     entry = registry.state.sources["git"]
-    registry.put_source(replace(entry, status=SourceStatus.FAILED, reason="it exited"))
+    registry.register_source(replace(entry, status=SourceStatus.FAILED, reason="it exited"))
 
     assert OPERATIONS.expand_tool(View.of(registry.state), "git.log").tool_id == "git.log"
 

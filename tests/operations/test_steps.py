@@ -14,8 +14,8 @@ from mcp.shared.exceptions import MCPError
 from tests.catalogs import registry_of, source_of, tool
 
 from toolcrib.catalog.access import Access, Rule, Rules
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.config import Config
 from toolcrib.core.errors import (
@@ -138,7 +138,7 @@ class Everything:
         self.source = ScriptedSource("files", tools)
         self.source.answers["flees"] = SourceUnavailable("It is busy.", retryable=True)
         self.source.answers["fails"] = SourceUnavailable("It went away.")
-        self.crib.registry.put_source(SourceEntry(self.source, SourceStatus.READY), tools)
+        self.crib.registry.register_source(SourceEntry(self.source, SourceStatus.READY), tools)
 
 
 @pytest.mark.anyio
@@ -191,7 +191,7 @@ SEARCH_RENAME = NextAction("search_tools", {"query": "refactor rename symbol"})
 async def test_a_tool_that_went_away_leads_to_a_search_and_not_to_a_tool_with_a_like_id() -> None:
     asking = Asking(registry_of(RENAME, READ))
     handle = (await asking.expand(RENAME.id)).handle
-    asking.registry.put_source(asking.registry.state.sources["refactor"], [RENDER])
+    asking.registry.register_source(asking.registry.state.sources["refactor"], [RENDER])
 
     for operation, reference in [("expand_tool", RENAME.id), ("expand_tool", handle), ("call_tool", handle)]:
         error = await asking.refused(operation, tool_id=reference)
@@ -207,9 +207,9 @@ async def test_one_letter_is_a_slip_only_where_no_such_tool_was_shown_before() -
     error = await asking.refused("expand_tool", tool_id=one.id)
     assert error.next_action == NextAction("expand_tool", {"tool_id": several.id})
 
-    asking.registry.put_source(asking.registry.state.sources["notes"], [one])
+    asking.registry.register_source(asking.registry.state.sources["notes"], [one])
     await asking.ask("search_tools", query="fetch")
-    asking.registry.put_source(asking.registry.state.sources["notes"], [several])
+    asking.registry.register_source(asking.registry.state.sources["notes"], [several])
 
     error = await asking.refused("expand_tool", tool_id=one.id)
     assert error.next_action == NextAction("search_tools", {"query": "notes fetch item"})
@@ -343,7 +343,7 @@ async def test_the_node_of_a_source_that_is_not_there_says_what_is_wrong_with_th
     operation: str, arguments: Json, status: SourceStatus
 ) -> None:
     registry = registry_of(READ)
-    registry.put_source(
+    registry.register_source(
         SourceEntry(ScriptedSource("dead"), status, reason="it exited.", diagnosis="secret", is_lasting=True)
     )
 
@@ -359,7 +359,7 @@ async def test_the_node_of_a_source_that_is_not_there_says_what_is_wrong_with_th
 @pytest.mark.anyio
 async def test_the_node_of_a_source_that_may_not_be_known_is_not_there() -> None:
     registry = registry_of(READ)
-    registry.put_source(SourceEntry(ScriptedSource("dead"), SourceStatus.FAILED, reason="it exited."))
+    registry.register_source(SourceEntry(ScriptedSource("dead"), SourceStatus.FAILED, reason="it exited."))
     hidden = Rules((Rule(Access.HIDDEN, sources=("dead",)),), Access.CALL)
 
     error = await Asking(registry, policy=hidden).refused("list", path=["dead"])
@@ -405,7 +405,7 @@ async def test_a_bare_id_is_expanded_first_where_its_definition_was_not_shown_to
         await asking.expand(READ.id)
     if who == "an older definition":
         changed = replace(READ, description="Read a file, or a part of it.")
-        asking.registry.put_source(asking.registry.state.sources["files"], [changed])
+        asking.registry.register_source(asking.registry.state.sources["files"], [changed])
 
     error = await asking.refused("call_tool", GRACE if who == "another principal" else None, tool_id=READ.id)
 

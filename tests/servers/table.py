@@ -13,7 +13,7 @@ import pytest
 from tests.servers.launching import faulty_server
 from tests.waiting import DEADLINE_S
 
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.core.errors import ErrorCode, SourceUnavailable, ToolcribError
 from toolcrib.core.results import ToolResult
 from toolcrib.crib.crib import Toolcrib

@@ -38,7 +38,7 @@ from tests.servers.table import (
 from tests.waiting import until
 
 from toolcrib.catalog import intake
-from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.core.errors import NextAction, StaleExpansion, ToolFailed
 from toolcrib.core.principal import CallContext
 from toolcrib.sources.mcp import StdioServer, breaker, connection, listing, pages, stdio_transport

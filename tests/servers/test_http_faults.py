@@ -33,7 +33,7 @@ from tests.servers.table import (
 from tests.waiting import DEADLINE_S, until
 
 from toolcrib.catalog import intake
-from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.core.errors import ErrorCode, SourceUnavailable
 from toolcrib.core.principal import CallContext
 from toolcrib.sources.mcp import HttpServer, Patience, breaker, connection, http_transport

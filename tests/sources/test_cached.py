@@ -213,7 +213,7 @@ async def test_prompts_and_resources_are_kept_as_well_and_asked_for_at_the_serve
         async with crib:
             assert await crib.ready(30)
             listed.append(crib.view().sources["bench"].extras)
-            assert "bench__test_simple_prompt" in crib.view().shelf.prompts
+            assert "bench__test_simple_prompt" in crib.view().prompts_and_resources.prompts
             read = await crib.read_resource("toolcrib://bench/test://static-text")
             assert read["contents"][0]["text"] == "This is the content of the static text resource."
     assert listed[0] == listed[1]

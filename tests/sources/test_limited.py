@@ -16,8 +16,8 @@ from tests.catalogs import tool
 from tests.examples import examples
 from tests.servers.launching import faulty_server, received
 
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import SourceUnavailable, ToolFailed
 from toolcrib.core.principal import CallContext
@@ -288,7 +288,7 @@ async def test_a_deadline_that_passes_in_line_is_told_so_to_who_calls_the_tool_t
     """Where the same deadline cancels the whole call: in line it is known that another try does no harm."""
     held = Held()
     registry = ToolRegistry()
-    registry.put_source(SourceEntry(LimitedSource(held, Capacity(1, 50)), SourceStatus.READY), [SAW])
+    registry.register_source(SourceEntry(LimitedSource(held, Capacity(1, 50)), SourceStatus.READY), [SAW])
     view = View.of(registry.state)
     errors: list[SourceUnavailable] = []
 
@@ -312,7 +312,7 @@ async def test_a_deadline_that_passes_in_line_is_told_so_to_who_calls_the_tool_t
 async def test_a_deadline_that_passes_while_the_tool_runs_is_not() -> None:
     held = Held()
     registry = ToolRegistry()
-    registry.put_source(SourceEntry(LimitedSource(held, Capacity(1, 1)), SourceStatus.READY), [SAW])
+    registry.register_source(SourceEntry(LimitedSource(held, Capacity(1, 1)), SourceStatus.READY), [SAW])
 
     with pytest.raises(SourceUnavailable, match="within the time limit of your request") as over:
         await Runner().call_tool(View.of(registry.state), SAW.handle, {"n": 0}, CallContext().within(0.01))

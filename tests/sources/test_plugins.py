@@ -18,7 +18,7 @@ from tests.waiting import until
 
 from toolcrib import CallContext, Plugin, Tool, Toolcrib, ToolExample, ToolMetadata, ToolResult
 from toolcrib.catalog import intake
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolFailed
 from toolcrib.core.tools import ToolAnnotations
 from toolcrib.sources import plugins

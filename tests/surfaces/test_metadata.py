@@ -98,7 +98,7 @@ async def test_over_the_gateway_what_is_said_is_found_listed_and_expanded(tmp_pa
 async def test_a_reload_takes_over_what_is_said_and_back_and_the_server_is_called_all_the_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
+    monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
     path = config_of(tmp_path, {})
     crib = Toolcrib()
     config = crib.add_config(path)

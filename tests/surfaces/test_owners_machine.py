@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from tests.surfaces.http.here import served_here
 
 from toolcrib import Toolcrib
-from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.config import read_config
 from toolcrib.core.principal import LOCAL
 from toolcrib.operations.tools import ALL, OPERATIONS, SETS

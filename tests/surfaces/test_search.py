@@ -37,7 +37,7 @@ NOTES: Json = {
             "tools": {
                 "scribble": {"description": "write", "command": ["true"]},
                 "dispatch": {"description": "send", "command": ["true"]},
-                "glance": {"description": "read", "command": ["true"]},
+                "peek": {"description": "read", "command": ["true"]},
                 "tidy": {"description": "Puts things in order.", "command": ["true"]},
                 "weigh": {"description": "Weighs sugar.", "command": ["true"]},
             }

@@ -39,8 +39,8 @@ finally:
 LATER = {
     "numpy",
     "rich",
-    "toolcrib.catalog.checkers",
-    "toolcrib.catalog.heads",
+    "toolcrib.catalog.capability_checks",
+    "toolcrib.catalog.labels",
     "toolcrib.config.registrations",
     "toolcrib.agent.conversation",
     "toolcrib.search.embedding",

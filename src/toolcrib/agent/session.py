@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from toolcrib.agent.conversation.conversation import Conversation
 from toolcrib.agent.own_loop import OwnLoop
 from toolcrib.catalog.bundles import Resolution
-from toolcrib.catalog.own import OwnTools
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
+from toolcrib.catalog.session_tools import SessionTools
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import ToolNotFound
 from toolcrib.core.principal import CallContext, Principal
@@ -51,7 +51,7 @@ class Session(OperationMethods):
     def __init__(self, crib: Catalog, context: CallContext, conversation: Conversation | None = None) -> None:
         self.crib = crib
         self.desk = crib.desk
-        self.own = OwnTools()
+        self.own = SessionTools()
         """The tools that only this session has."""
         self.context = replace(context, own=self.own)
         self.conversation = conversation or Conversation()

@@ -180,26 +180,26 @@ class Rule:
 
 
 def _is_claimed(annotations: Mapping[str, bool], claims: ToolAnnotations | None) -> bool:
-    return claims is not None and all(getattr(claims, hint) is told for hint, told in annotations.items())
+    return claims is not None and all(getattr(claims, hint) is claimed for hint, claimed in annotations.items())
 
 
-def _read_patterns(value: object, place: str) -> tuple[str, ...]:
-    patterns = read_strings(value, place)
+def _read_patterns(value: object, where: str) -> tuple[str, ...]:
+    patterns = read_strings(value, where)
     for pattern in patterns:
-        check_string(pattern, place)
+        check_string(pattern, where)
         if "[" in ANY.sub("", pattern):
-            raise InvalidConfig(f"{place}: `{pattern}` has a `[` without a `]`; write `[[]` to match the character `[`")
+            raise InvalidConfig(f"{where}: `{pattern}` has a `[` without a `]`; write `[[]` to match the character `[`")
     return patterns
 
 
-def _read_claims(value: object, place: str) -> Mapping[str, bool]:
+def _read_claims(value: object, where: str) -> Mapping[str, bool]:
     if not isinstance(value, Mapping):
-        raise InvalidConfig(f"{place}: must be an object")
+        raise InvalidConfig(f"{where}: must be an object")
     claims = cast("Mapping[object, object]", value)
     for hint in claims:
         if hint not in HINTS:
-            raise InvalidConfig(f"{place}: unknown key `{hint}`{unknown(hint, HINTS)}")
-    return {str(hint): read_flag(told, f"{place}.{hint}") for hint, told in claims.items()}
+            raise InvalidConfig(f"{where}: unknown key `{hint}`{unknown(hint, HINTS)}")
+    return {str(hint): read_flag(claimed, f"{where}.{hint}") for hint, claimed in claims.items()}
 
 
 _CONDITIONS: Mapping[str, Callable[[object, str], Any]] = {
@@ -268,8 +268,8 @@ class Rules:
     def _possible_claims(self) -> tuple[ToolAnnotations, ...]:
         """All combinations of annotations that the rules can distinguish."""
         asked = [hint for hint in HINTS if any(hint in (rule.annotations or ()) for rule in self.rules)]
-        combinations = (dict(zip(asked, told, strict=True)) for told in product((False, True), repeat=len(asked)))
-        return tuple(replace(NOTHING_CLAIMED, **told) for told in combinations)
+        combinations = (dict(zip(asked, claimed, strict=True)) for claimed in product((False, True), repeat=len(asked)))
+        return tuple(replace(NOTHING_CLAIMED, **claimed) for claimed in combinations)
 
 
 def may_show(permissions: Permissions, source: str) -> bool:

@@ -11,8 +11,8 @@ from fnmatch import translate
 from itertools import takewhile
 
 from toolcrib.catalog.access import UNKNOWN, Access, Permissions, Subject
-from toolcrib.catalog.patterns import Patterns, is_pattern, nearest_id
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
+from toolcrib.catalog.id_patterns import Patterns, is_pattern, nearest_id
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import BundleIncomplete, InvalidConfig, NextAction, UnknownBundle
 from toolcrib.core.properties import cached_property
@@ -94,7 +94,7 @@ class Contents:
         """Return `permissions` limited to this bundle."""
         return _Within(self, permissions)
 
-    def look(self, name: str, view: View, whole: View | None = None) -> Resolution:
+    def resolve(self, name: str, view: View, whole: View | None = None) -> Resolution:
         """Return which entries of the bundle `name` have tools in `view`.
 
         `whole` is a view of the complete catalog, which only the owner may know. It is used for diagnoses.
@@ -219,8 +219,8 @@ class Resolution:
             return
         raise BundleIncomplete(
             f"The bundle `{self.name}` is missing required tools: "
-            f"{_told((each.entry, each.why) for each in self.missing)}.",
-            diagnosis=_told((each.entry, each.diagnosis) for each in self.missing),
+            f"{_entries_with_reasons((each.entry, each.why) for each in self.missing)}.",
+            diagnosis=_entries_with_reasons((each.entry, each.diagnosis) for each in self.missing),
             next_action=NextAction("list"),
             retryable=all(each.may_come for each in self.missing),
             details={"missing": [each.to_wire() for each in self.missing]},
@@ -366,9 +366,9 @@ def _absence(entry: str, tools: Sequence[Tool], view: View) -> tuple[Absence, st
     if failed and is_of_one:
         return Absence.UNAVAILABLE, _failure(failed[0]), not failed[0].is_lasting
     if failed:
-        told = "; ".join(map(_failure, failed))
+        failures = "; ".join(map(_failure, failed))
         may_come = any(not source.is_lasting for source in failed)
-        return Absence.UNKNOWN, f"not found, but some sources are unavailable: {told}", may_come
+        return Absence.UNKNOWN, f"not found, but some sources are unavailable: {failures}", may_come
     near = None if is_pattern(entry) else nearest_id(entry, view.tools)
     return Absence.UNKNOWN, "not found" + (f" (did you mean `{near}`?)" if near is not None else ""), False
 
@@ -385,7 +385,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _told(entries: Iterable[tuple[str, str]]) -> str:
+def _entries_with_reasons(entries: Iterable[tuple[str, str]]) -> str:
     return "; ".join(f"`{entry}`: {why}" for entry, why in entries)
 
 

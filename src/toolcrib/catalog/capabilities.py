@@ -14,7 +14,7 @@ from anyio import from_thread, to_thread
 from anyio.lowlevel import EventLoopToken
 
 if TYPE_CHECKING:
-    from toolcrib.catalog.checkers import Checker
+    from toolcrib.catalog.capability_checks import Checker
 
 logger = logging.getLogger(__name__)
 
@@ -94,9 +94,9 @@ class Capabilities:
                 stays = known is not None and known.capability == capability
                 self._watched[capability.name] = known if known is not None and stays else _Watched(capability)
             self._gather()
-        self._tell()
+        self._publish_findings()
 
-    def look(self, needing: Mapping[str, object], own: frozenset[str] = frozenset()) -> None:
+    def check(self, needing: Mapping[str, object], own: frozenset[str] = frozenset()) -> None:
         """Check needed capabilities whose last result has expired.
 
         `needing` has the names that the catalog needs, and must be the same object until they change. `own` are the
@@ -114,7 +114,7 @@ class Capabilities:
             watched = [self._watched[name] for name in own.union(needing) if name in self._watched]
             due_at = min(map(self._attended, watched), default=math.inf)
             self._gather(quiet=until)
-        self._tell()
+        self._publish_findings()
         until[own] = due_at  # after publishing: until then, no other thread may skip its check
 
     async def settled(self) -> None:
@@ -156,9 +156,9 @@ class Capabilities:
             self._gather()
         try:
             if self.loop is not None:
-                from_thread.run_sync(self._tell, token=self.loop)
+                from_thread.run_sync(self._publish_findings, token=self.loop)
             else:
-                self._tell()
+                self._publish_findings()
         except RuntimeError:
             logger.debug("the event loop has ended; the next request publishes the findings")
         finally:
@@ -173,7 +173,7 @@ class Capabilities:
         if quiet is None:
             self._quiet = (self._quiet[0], {})
 
-    def _tell(self) -> None:
+    def _publish_findings(self) -> None:
         """Publish the findings, without the lock, because a listener can check again, in this or a different thread."""
         while True:
             findings = self._findings

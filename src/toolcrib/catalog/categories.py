@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weakref import ref
 
 from toolcrib.catalog.access import ANY, UNKNOWN
-from toolcrib.catalog.patterns import Patterns
+from toolcrib.catalog.id_patterns import Patterns
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.metadata import ToolMetadata
@@ -102,7 +102,7 @@ class Categories:
                 raise InvalidConfig("a category must have a name")
             if self._by_path[category.path] is not category:
                 raise InvalidConfig(f"duplicate category {_shown(category.path)}")
-        self._standing = {path for category in self.given for path in ways_to(category.path)}
+        self._all_paths = {path for category in self.given for path in ways_to(category.path)}
         self.links: Mapping[Path, tuple[Path, ...]] = {}
         """By path, the categories that are linked below it in addition to its children."""
         self._above: Mapping[Path, tuple[Path, ...]] = {}
@@ -125,11 +125,11 @@ class Categories:
     @cached_property
     def digest(self) -> str:
         """A digest that is equal if and only if two sets of categories say the same."""
-        return digest([[*_told(c), list(c.tools), list(c.tagged), [*map(list, c.also_under)]] for c in self.given])
+        return digest([[*_words(c), list(c.tools), list(c.tagged), [*map(list, c.also_under)]] for c in self.given])
 
     def digest_of(self, nodes: Container[Path]) -> str:
         """Return a digest of what the categories say about `nodes`. Other nodes and claimed tools do not matter."""
-        return digest([[*_told(c), [*map(list, self.above(c.path))]] for c in self.given if c.path in nodes])
+        return digest([[*_words(c), [*map(list, self.above(c.path))]] for c in self.given if c.path in nodes])
 
     def places(self, tool: Tool) -> tuple[Path, ...]:
         """Return the paths of `tool`, primary path first: categories that claim it, its own category, its source's."""
@@ -141,7 +141,7 @@ class Categories:
             return known[1]
         places = self._found(tool)
         if len(self._known) >= self._most_known:
-            self._forget()
+            self._drop_unused()
         self._known[key] = ref(tool), places
         return places
 
@@ -166,7 +166,7 @@ class Categories:
         for name in path:
             child = (*here, name)
             linked = (link for link in self.links.get(here, ()) if link[-1] == name)
-            here = child if child in self._standing else next(linked, child)
+            here = child if child in self._all_paths else next(linked, child)
         return here
 
     def above(self, path: Path) -> tuple[Path, ...]:
@@ -175,7 +175,7 @@ class Categories:
 
     def leads_to_one(self, path: Path) -> bool:
         """Return whether a configured category is at `path` or below it."""
-        return path in self._standing
+        return path in self._all_paths
 
     def may_group(self, path: Path) -> bool:
         """Return whether the owner allows groups in the category at `path`."""
@@ -198,7 +198,7 @@ class Categories:
         above = {path[:depth] for path in claimed for depth in depths if depth < len(path)}
         return tuple(path for path in claimed if path not in above)
 
-    def _forget(self) -> None:
+    def _drop_unused(self) -> None:
         """Drop cached places of tools that no longer exist. It runs rarely, so the cost per tool is small."""
         self._known = {key: known for key, known in [*self._known.items()] if known[0]() is not None}
         self._most_known = max(_LEAST_KNOWN, 2 * len(self._known))
@@ -262,7 +262,7 @@ def ways_to(path: Path) -> Iterator[Path]:
     return (path[:depth] for depth in range(1, len(path) + 1))
 
 
-def _told(category: Category) -> list[object]:
+def _words(category: Category) -> list[object]:
     return [list(category.path), category.title, category.summary, list(category.tags), category.group]
 
 

@@ -30,7 +30,7 @@ MAX_READ = 5_000
 """The most tools whose texts are read to make groups or summaries. More would take too long; then only names are used.
 """
 
-MAX_KEPT = 300
+MAX_CACHED = 300
 """How many groupings are cached, and how many sets of summaries."""
 
 _ENUMERATED = 6
@@ -127,7 +127,7 @@ _V = TypeVar("_V")
 
 
 class _Kept(Generic[_K, _V]):
-    """A cache with the `MAX_KEPT` entries that were used last."""
+    """A cache with the `MAX_CACHED` entries that were used last."""
 
     def __init__(self) -> None:
         self._made: OrderedDict[_K, _V] = OrderedDict()
@@ -141,7 +141,7 @@ class _Kept(Generic[_K, _V]):
         made = make()
         with self._lock:
             made = self._made.setdefault(key, made)
-            while len(self._made) > MAX_KEPT:
+            while len(self._made) > MAX_CACHED:
                 self._made.popitem(last=False)
         return made
 
@@ -196,26 +196,26 @@ def _units(ordered: Sequence[Tool], at_most: int) -> Mapping[str, Sequence[Tool]
 
 def _held(units: Mapping[str, Sequence[Tool]], texts: _Texts, most: int) -> Mapping[str, Sequence[Tool]]:
     """Return the tools by the term of their group, with at most `most` terms; "" has the tools without a group."""
-    from toolcrib.catalog.heads import heads_of  # noqa: PLC0415  with numpy, which few catalogs need for their groups
+    from toolcrib.catalog.labels import labels_of  # noqa: PLC0415  with numpy, which few catalogs need for their groups
 
     rows = [_sum(texts.weights[tool.id] for tool in inside) for inside in units.values()]
     held: defaultdict[str, list[Tool]] = defaultdict(list)
-    for inside, head in zip(units.values(), heads_of(rows, [*map(len, units.values())], most), strict=True):
-        held[head] += inside
+    for inside, label in zip(units.values(), labels_of(rows, [*map(len, units.values())], most), strict=True):
+        held[label] += inside
     return dict(sorted(held.items()))
 
 
 def _worth_a_node(held: Mapping[str, Sequence[Tool]], at_most: int) -> Mapping[str, Sequence[Tool]]:
-    """Drop groups whose tools should stay in the category: groups of one tool, and small groups while there is room."""
-    kept = dict(held)
+    """Drop groups whose tools should stay in the category: groups of one tool, and small ones while slots are left."""
+    left = dict(held)
     loose = 0
-    for term in sorted(kept, key=lambda term: (len(kept[term]), term)):
-        size = len(kept[term])
-        room = at_most - loose - (len(kept) - 1)
-        if size == 1 or (size <= max(3, at_most // 4) and size <= room):
+    for term in sorted(left, key=lambda term: (len(left[term]), term)):
+        size = len(left[term])
+        slots = at_most - loose - (len(left) - 1)
+        if size == 1 or (size <= max(3, at_most // 4) and size <= slots):
             loose += size
-            del kept[term]
-    return kept
+            del left[term]
+    return left
 
 
 def _ranges(ordered: Sequence[Tool], at_most: int, taken: Collection[str]) -> Mapping[str, Sequence[Tool]]:
@@ -256,17 +256,17 @@ def _unused(name: str, used: set[str]) -> str:
 
 def _summary(inside: Collection[Tool], texts: _Texts) -> str:
     ordered = sorted(inside, key=lambda tool: tool.id)
-    room = min(SUMMARY_CHARS, 100 + 10 * len(ordered))
+    chars_left = min(SUMMARY_CHARS, 100 + 10 * len(ordered))
     names = ", ".join(sorted({" ".join(tool.name.split()) for tool in ordered})) if len(ordered) <= MAX_TOOLS else ""
     if len(names) > SUMMARY_CHARS:
         names = ""
     said = {term for term, _ in _said(names)}
-    room -= len(names)
+    chars_left -= len(names)
     found: list[str] = []
     for term in _telling(ordered, texts):
         word = texts.word(term)
-        room -= 0 if term in said else len(word) + 2
-        if room < 0:
+        chars_left -= 0 if term in said else len(word) + 2
+        if chars_left < 0:
             break
         found += [] if term in said else [word]
     return "; ".join(part for part in (names, ", ".join(found)) if part)
@@ -280,18 +280,18 @@ def _telling(ordered: Sequence[Tool], texts: _Texts) -> Iterator[str]:
         length = math.sqrt(sum(weight * weight for _, weight in weighted))
         for term, weight in weighted:
             postings[term].append((at, weight / length))
-    told = [0.0] * len(ordered)
+    repeated = [0.0] * len(ordered)
     waiting = [(-sum(weight for _, weight in holders), term) for term, holders in postings.items()]
     heapq.heapify(waiting)
     while waiting:
         _, term = heapq.heappop(waiting)
-        now = -sum(weight / (1 + _REPETITION * told[at]) for at, weight in postings[term])
+        now = -sum(weight / (1 + _REPETITION * repeated[at]) for at, weight in postings[term])
         if waiting and now > waiting[0][0]:
             heapq.heappush(waiting, (now, term))
             continue
         yield term
         for at, weight in postings[term]:
-            told[at] += weight
+            repeated[at] += weight
 
 
 # --- words

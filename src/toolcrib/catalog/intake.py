@@ -13,8 +13,8 @@ from typing import Protocol, Self
 import anyio
 from anyio.abc import TaskGroup
 
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolcribError
 from toolcrib.core.tools import Tool
 from toolcrib.definitions.drift import Judgement, suspicions_in_texts
@@ -86,7 +86,7 @@ class Intake:
         self._attended: dict[str, _Attended] = {}
         self._leaving: tuple[anyio.Event, ...] = ()
         """One event for each removed source, which is set when that source has ended."""
-        self._places = anyio.Semaphore(LISTED_AT_ONCE)
+        self._slots = anyio.Semaphore(LISTED_AT_ONCE)
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
 
@@ -108,7 +108,7 @@ class Intake:
         self._tasks = None
         for name, attended in self._attended.items():
             attended.is_left = True
-            self._registry.drop_source(name)
+            self._registry.unregister_source(name)
         self._attended.clear()
         self._leaving = ()
 
@@ -124,7 +124,7 @@ class Intake:
         if source.name in self._attended or source.name in self._registry.state.sources:
             raise InvalidTool(f"a source named `{source.name}` already exists")
         attended = self._attended[source.name] = _Attended(source, entry, after=self._leaving)
-        self._registry.put_source(entry)
+        self._registry.register_source(entry)
         if self._tasks is not None:
             self._start(attended, self._tasks)
 
@@ -141,7 +141,7 @@ class Intake:
             if attended.scope is not None:
                 attended.scope.cancel()
                 self._leaving += (attended.ended,)
-            self._registry.drop_source(name)
+            self._registry.unregister_source(name)
 
     async def ready(self, timeout_s: float | None = None, sources: Collection[str] | None = None) -> bool:
         """Wait until every source, or each of `sources`, has listed its tools or failed.
@@ -157,7 +157,7 @@ class Intake:
             return True
         return False
 
-    async def judge_again(self) -> None:
+    async def rejudge(self) -> None:
         """Judge and publish the last listings again. No source is asked."""
         for attended in [*self._attended.values()]:
             if attended.listing is not None:
@@ -209,8 +209,8 @@ class Intake:
                 await anyio.sleep_until(began + pause_s)
             else:
                 # After repeated failures, a source refuses attempts until `retry_after_s`; an earlier one is useless.
-                told_s = listing.retry_after_s if isinstance(listing, SourceUnavailable) else None
-                with anyio.move_on_after(max(retry_s, told_s or 0.0)):
+                wait_s = listing.retry_after_s if isinstance(listing, SourceUnavailable) else None
+                with anyio.move_on_after(max(retry_s, wait_s or 0.0)):
                     await changed.wait()
                 retry_s = min(2 * retry_s, LAST_RETRY_S)
             changed.still()
@@ -219,7 +219,7 @@ class Intake:
         """List the tools of a source and publish them. Return the listing, or the error if it failed."""
         began = time.monotonic()
         with anyio.move_on_after(TURN_S) as waiting:
-            await self._places.acquire()
+            await self._slots.acquire()
         try:
             listing = await attended.source.list_tools()
         except ToolcribError as error:
@@ -227,7 +227,7 @@ class Intake:
             return error
         finally:
             if not waiting.cancelled_caught:
-                self._places.release()
+                self._slots.release()
         await self._publish(attended, listing, time.monotonic() - began)
         return listing
 
@@ -276,7 +276,7 @@ class Intake:
                     is_lasting=known.is_lasting,
                 )
             shown = (judgements[tool.name].shown if tool.name in judgements else tool for tool in listing.tools)
-            self._registry.put_source(published, [tool for tool in shown if tool is not None])
+            self._registry.register_source(published, [tool for tool in shown if tool is not None])
 
     def _hide(self, attended: _Attended, error: Exception) -> None:
         """Hide all tools of a source, because its definitions could not be judged, and publish it as failed."""
@@ -292,15 +292,15 @@ class Intake:
             is_lasting=True,
             judgements={},
         )
-        self._registry.put_source(hidden, [])
+        self._registry.register_source(hidden, [])
 
     def _fail(self, attended: _Attended, error: ToolcribError) -> None:
         """Publish that a source failed, and why. What is known from an earlier listing stays."""
         if attended.is_left:
             return
         entry = attended.entry
-        is_told = isinstance(error, SourceUnavailable)
-        diagnosis, remedy = (error.diagnosis, error.remedy) if is_told else ("", "")
+        has_details = isinstance(error, SourceUnavailable)
+        diagnosis, remedy = (error.diagnosis, error.remedy) if has_details else ("", "")
         known = self._registry.state.sources.get(entry.name, entry)
         if (known.status, known.reason, known.diagnosis) != (SourceStatus.FAILED, error.message, diagnosis):
             # Log a failure only once: a source is tried again and again, and usually fails with the same message.
@@ -314,7 +314,7 @@ class Intake:
             remedy=remedy,
             is_lasting=not error.retryable,
         )
-        self._registry.put_source(failed)
+        self._registry.register_source(failed)
 
 
 def _without_suspicious_words(listing: Listing, *, is_trusted: bool) -> Listing:
@@ -327,8 +327,8 @@ def _without_suspicious_words(listing: Listing, *, is_trusted: bool) -> Listing:
         return listing
     for key in ("title", "summary"):
         if doubts := suspicions_in_texts({key: getattr(listing, key) or ""}):
-            told = f"its {key} is not shown: {doubts[0].why} (“{doubts[0].excerpt}”)"
-            listing = replace(listing, **{key: None if key == "title" else ""}, warnings=(*listing.warnings, told))
+            warning = f"its {key} is not shown: {doubts[0].why} (“{doubts[0].excerpt}”)"
+            listing = replace(listing, **{key: None if key == "title" else ""}, warnings=(*listing.warnings, warning))
     return listing
 
 

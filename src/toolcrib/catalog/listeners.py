@@ -26,16 +26,16 @@ _RAISED = "a catalog listener failed on %s"
 _METHODS = ("on_tool_registered", "on_tool_unregistered")
 """The methods of a `CatalogListener`."""
 
-_Told = Callable[[Event], object]
+_Handler = Callable[[Event], object]
 
 _FAULTS = (Exception, SystemExit)
 """Errors of a listener that are logged and do not affect other listeners."""
 
 
 class Listeners:
-    """The subscribed listeners. Any thread can add, remove and tell listeners, and so can a listener itself.
+    """The subscribed listeners. Any thread can add, remove and notify listeners, and so can a listener itself.
 
-    A plain listener is called by the thread that calls `tell`. An async listener is called by its own task, on the
+    A plain listener is called by the thread that calls `notify`. An async listener is called by its own task, on the
     event loop on which it was subscribed. Each listener receives all events in the order of `put`. A listener that
     raises does not affect the others.
     """
@@ -44,7 +44,7 @@ class Listeners:
         self._changing = threading.Lock()
         self._subscriptions: tuple[_Subscription, ...] = ()
         self._waiting: deque[tuple[Event, tuple[_Subscription, ...]]] = deque()
-        self._telling = threading.Lock()
+        self._notifying = threading.Lock()
 
     def add(self, listener: Listener) -> None:
         """Deliver all events that are put in from now on to `listener`.
@@ -53,8 +53,8 @@ class Listeners:
             RuntimeError: the listener is async, and no asyncio event loop is running here.
             TypeError: the listener is not callable and does not have the methods of `CatalogListener`.
         """
-        told = _called_with_events(listener)
-        subscription = _OnLoop(listener, told) if _is_async(told) else _Subscription(listener, told)
+        handler = _called_with_events(listener)
+        subscription = _OnLoop(listener, handler) if _is_async(handler) else _Subscription(listener, handler)
         with self._changing:
             self._subscriptions = (*self._subscriptions, subscription)
 
@@ -68,35 +68,35 @@ class Listeners:
             each.has_ended = True
 
     def put(self, events: Iterable[Event]) -> None:
-        """Queue events for the current listeners. The next `tell` delivers them."""
+        """Queue events for the current listeners. The next `notify` delivers them."""
         listening = self._subscriptions
         self._waiting.extend((event, listening) for event in events)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Deliver all queued events. If a different thread is already delivering, leave them to that thread."""
-        while self._waiting and self._telling.acquire(blocking=False):
+        while self._waiting and self._notifying.acquire(blocking=False):
             try:
                 while self._waiting:
                     event, listening = self._waiting.popleft()
                     for subscription in listening:
                         if not subscription.has_ended:  # it can end after `put`
-                            subscription.tell(event)
+                            subscription.notify(event)
             finally:
-                self._telling.release()
+                self._notifying.release()
 
 
 class _Subscription:
     """One subscription of a listener. Subscribing the same listener again makes a new subscription."""
 
-    def __init__(self, listener: Listener, told: _Told) -> None:
-        """Subscribe `listener`; `told` is the function that is called with each event."""
+    def __init__(self, listener: Listener, handler: _Handler) -> None:
+        """Subscribe `listener`; `handler` is the function that is called with each event."""
         self.listener = listener
         self.has_ended = False
-        self._told = told
+        self._handler = handler
 
-    def tell(self, event: Event) -> None:
+    def notify(self, event: Event) -> None:
         try:
-            self._told(event)
+            self._handler(event)
         except _FAULTS:
             logger.exception(_RAISED, type(event).__name__)
 
@@ -104,8 +104,8 @@ class _Subscription:
 class _OnLoop(_Subscription):
     """A subscription of an async listener, with the events that it has not received yet."""
 
-    def __init__(self, listener: Listener, told: _Told) -> None:
-        super().__init__(listener, told)
+    def __init__(self, listener: Listener, handler: _Handler) -> None:
+        super().__init__(listener, handler)
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError as error:
@@ -118,7 +118,7 @@ class _OnLoop(_Subscription):
         self._hearing: asyncio.Task[None] | None = None
         """The task that delivers the events. Only code on the loop reads it."""
 
-    def tell(self, event: Event) -> None:
+    def notify(self, event: Event) -> None:
         self._unheard.append(event)
         try:
             if not self._is_woken or self._loop.is_closed():
@@ -139,7 +139,7 @@ class _OnLoop(_Subscription):
             if self.has_ended:
                 continue
             try:
-                await cast("Awaitable[None]", self._told(event))
+                await cast("Awaitable[None]", self._handler(event))
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise
@@ -149,7 +149,7 @@ class _OnLoop(_Subscription):
                 logger.exception(_RAISED, type(event).__name__)
 
 
-def _called_with_events(listener: Listener) -> _Told:
+def _called_with_events(listener: Listener) -> _Handler:
     """Return the function to call with each event: `listener` itself, or a function that calls its methods."""
     if callable(listener):
         return listener
@@ -157,7 +157,7 @@ def _called_with_events(listener: Listener) -> _Told:
     if not (callable(registered) and callable(unregistered)):
         raise TypeError(f"{listener!r} must be callable, or have the methods {' and '.join(_METHODS)}")
 
-    def told(event: Event) -> object:
+    def handler(event: Event) -> object:
         match event:
             case ToolRegistered(tool) | ToolReplaced(_, tool):
                 return registered(tool)
@@ -166,11 +166,11 @@ def _called_with_events(listener: Listener) -> _Told:
             case CatalogPublished():
                 return None
 
-    async def told_later(event: Event) -> None:
-        if inspect.isawaitable(answer := told(event)):
+    async def handle_later(event: Event) -> None:
+        if inspect.isawaitable(answer := handler(event)):
             await answer
 
-    return told_later if _is_async(registered) or _is_async(unregistered) else told
+    return handle_later if _is_async(registered) or _is_async(unregistered) else handler
 
 
 def _is_async(listener: Callable[..., object]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
 from toolcrib.catalog.categories import Category
-from toolcrib.catalog.patterns import Patterns
+from toolcrib.catalog.id_patterns import Patterns
 from toolcrib.core.checks import check_metadata, example_problems
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidTool

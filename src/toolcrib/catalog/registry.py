@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolcrib.catalog.capabilities import Findings
+from toolcrib.catalog.catalog_state import CatalogState, SourceEntry
 from toolcrib.catalog.categories import Categories
 from toolcrib.catalog.listeners import Listeners
 from toolcrib.catalog.overrides import Overrides
-from toolcrib.catalog.state import CatalogState, SourceEntry
 from toolcrib.catalog.view import document_of
 from toolcrib.core.checks import check_tool
 from toolcrib.core.errors import InvalidTool, ToolNotFound
@@ -22,7 +22,7 @@ from toolcrib.core.values import read_path
 from toolcrib.search.index.weights import Weights
 from toolcrib.sources.base import EditableSource
 
-MAX_TOLD = 20
+MAX_LISTED = 20
 """How many problems one error lists."""
 
 _Change = tuple[CatalogState, Sequence[Event]]
@@ -113,7 +113,7 @@ class ToolRegistry:
         Categories and overrides of the other registry are not copied.
 
         Raises:
-            InvalidTool: some tools are already registered or invalid; the message names the first `MAX_TOLD` problems.
+            InvalidTool: some tools are already registered or invalid; the message has the first `MAX_LISTED` problems.
         """
         other = tools.state if isinstance(tools, ToolRegistry) else CatalogState()
         offered = _all_offered(other) if isinstance(tools, ToolRegistry) else tuple(tools)
@@ -127,7 +127,7 @@ class ToolRegistry:
                 if name in state.sources and state.sources[name].source is not entry.source
             ]
             if found := [*problems, *taken]:
-                raise InvalidTool(_told(found))
+                raise InvalidTool(_listed(found))
             new = {name: entry for name, entry in other.sources.items() if name not in state.sources}
             reworded = [tool for entry in new.values() for tool in _reworded(state, entry)]
             state = replace(state, sources={**state.sources, **new}) if new else state
@@ -166,7 +166,7 @@ class ToolRegistry:
         clone._state = self._state
         return clone
 
-    def put_source(self, entry: SourceEntry, tools: Iterable[Tool] | None = None) -> None:
+    def register_source(self, entry: SourceEntry, tools: Iterable[Tool] | None = None) -> None:
         """Publish the entry of a source. Unless `tools` is None, they replace all tools of the source."""
         offered = None if tools is None else tuple(tools)
 
@@ -182,7 +182,7 @@ class ToolRegistry:
 
         self._publish(put)
 
-    def drop_source(self, name: str) -> None:
+    def unregister_source(self, name: str) -> None:
         """Remove a source and its tools. This is not an error if the source is not known."""
 
         def drop(state: CatalogState) -> _Change:
@@ -296,7 +296,7 @@ class ToolRegistry:
                 return
             self._state = new = replace(new, version=old.version + 1)
             self._listeners.put((*events, CatalogPublished(new.version)))
-        self._listeners.tell()
+        self._listeners.notify()
 
 
 class RunnableRegistry(ToolRegistry):
@@ -343,8 +343,8 @@ class RunnableRegistry(ToolRegistry):
                 problems.append(f"`{tool.id}`: `{tool.source}` has no such function")
         if problems:
             raise InvalidTool(
-                f"{_told(problems)}. A definition alone cannot be called: use `crib.add` with a function or a "
-                "`plain_tool`, `crib.declare` for a command or an endpoint, or `crib.add_source`"
+                f"{_listed(problems)}. A definition alone cannot be called: use `crib.add` with a function or a "
+                "`plain_tool`, `crib.register_declared` for a command or an endpoint, or `crib.add_source`"
             )
 
 
@@ -407,9 +407,9 @@ def _problems(tools: Iterable[Tool]) -> Iterator[str]:
             yield error.message
 
 
-def _told(problems: list[str]) -> str:
-    left = len(problems) - MAX_TOLD
-    return "; ".join(problems[:MAX_TOLD]) + (f"; and {left} more" if left > 0 else "")
+def _listed(problems: list[str]) -> str:
+    left = len(problems) - MAX_LISTED
+    return "; ".join(problems[:MAX_LISTED]) + (f"; and {left} more" if left > 0 else "")
 
 
 def _by_id(tools: Iterable[Tool]) -> tuple[Tool, ...]:

@@ -7,15 +7,16 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, Self, TypedDict, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Protocol, Self, TypedDict, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Access, Permissions, Policy, Subject, something_of
+from toolcrib.catalog.catalog_state import CatalogState, SourceEntry, SourceStatus, described
 from toolcrib.catalog.categories import Categories, ways_to
 from toolcrib.catalog.ontology import Ontology
 from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides
-from toolcrib.catalog.shelf import Shelf
-from toolcrib.catalog.state import CatalogState, SourceEntry, SourceStatus, described
+from toolcrib.catalog.prompts_and_resources import PromptsAndResources
 from toolcrib.core.handles import Handle
 from toolcrib.core.metadata import NO_METADATA
 from toolcrib.core.names import may_be_model_name, model_names
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from toolcrib.search.index.ranking import Knowledge
     from toolcrib.search.index.searching import Ranking
     from toolcrib.search.index.segment import Part
+
+
+_V = TypeVar("_V")
 
 
 @dataclass(frozen=True)
@@ -181,9 +185,9 @@ class Visible:
         }
 
     @cached_property
-    def shelf(self) -> Shelf:
+    def prompts_and_resources(self) -> PromptsAndResources:
         """The visible prompts and resources."""
-        return Shelf(self.sources, self.may_see_item)
+        return PromptsAndResources(self.sources, self.may_see_item)
 
     @cached_property
     def model_names(self) -> Mapping[str, str]:
@@ -205,12 +209,12 @@ class Visible:
 
         Two views have equal digests if and only if their list and search results are equal.
         """
-        told = hashlib.blake2b(f"{len(self.tools)}:{self.sum}".encode(), digest_size=16)
-        moved = sorted((places, total) for places, total in self.hung.items() if total)
-        told.update(repr(moved).encode("utf-8", "surrogatepass"))
-        reached = {path for places in self.hung for path in self.state.categories.reached(places)}
+        hasher = hashlib.blake2b(f"{len(self.tools)}:{self.sum}".encode(), digest_size=16)
+        moved = sorted((places, total) for places, total in self.by_places.items() if total)
+        hasher.update(repr(moved).encode("utf-8", "surrogatepass"))
+        reached = {path for places in self.by_places for path in self.state.categories.reached(places)}
         seen = {way for path in reached for way in ways_to(path)}
-        told.update(self.state.categories.digest_of(seen).encode())
+        hasher.update(self.state.categories.digest_of(seen).encode())
         for name in sorted(self._all_sources if self.permissions is EVERYTHING else self.holding):
             if (entry := self.sources.get(name)) is not None:
                 failed = entry.reason if _is_lost(entry) else None  # its tools are shown elsewhere, or not at all
@@ -222,12 +226,12 @@ class Visible:
                     [node for node in entry.nodes if node.path in seen],
                     failed,
                 )
-                told.update(repr(words).encode("utf-8", "surrogatepass"))
+                hasher.update(repr(words).encode("utf-8", "surrogatepass"))
         if self.lacking:
-            told.update(repr(sorted(self.lacking.items())).encode("utf-8", "surrogatepass"))
+            hasher.update(repr(sorted(self.lacking.items())).encode("utf-8", "surrogatepass"))
         if (weights := self.state.index.weights) != WEIGHTS:
-            told.update(repr(weights).encode())
-        return told.hexdigest()
+            hasher.update(repr(weights).encode())
+        return hasher.hexdigest()
 
     @cached_property
     def holding(self) -> frozenset[str]:
@@ -244,7 +248,7 @@ class Visible:
         return below + sum(tool.fingerprint for tool in self._own_tools.values())
 
     @cached_property
-    def hung(self) -> Mapping[tuple[Path, ...], int]:
+    def by_places(self) -> Mapping[tuple[Path, ...], int]:
         """The places of the visible tools, each with a sum of fingerprints of those tools that an owner put there.
 
         Empty if no category is configured or described.
@@ -252,12 +256,12 @@ class Visible:
         categories = self.state.categories
         if not categories.given and not any(entry.nodes for entry in self._all_sources.values()):
             return {}
-        hung = dict(self._below.hung) if self._below is not None else {}
+        by_places = dict(self._below.by_places) if self._below is not None else {}
         for tool in self._own_tools.values():
             places = categories.places(tool)
             is_moved = places != ((tool.source, *tool.own_path),)
-            hung[places] = hung.get(places, 0) + is_moved * tool.fingerprint
-        return hung
+            by_places[places] = by_places.get(places, 0) + is_moved * tool.fingerprint
+        return by_places
 
     @cached_property
     def index(self) -> Index:
@@ -330,7 +334,7 @@ class Visible:
     def _is_spoken_of(self, entry: SourceEntry) -> bool:
         """Return whether answers can mention a source that offers no visible tool."""
         may_be_known = self.permissions.decide(something_of(entry.name)) is not Access.HIDDEN
-        return may_be_known or bool(Shelf({entry.name: entry}, self.may_see_item))
+        return may_be_known or bool(PromptsAndResources({entry.name: entry}, self.may_see_item))
 
     @cached_property
     def _below(self) -> Visible | None:
@@ -356,7 +360,7 @@ class Visible:
         return {**self.state.sources, **self.overlay.sources} if self.overlay.sources else self.state.sources
 
 
-class Insight(Protocol):
+class QueryKnowledge(Protocol):
     """What is known about a query in addition to its words. The methods never wait."""
 
     def understood(self, query: Query) -> Understood | None:
@@ -368,23 +372,28 @@ class Insight(Protocol):
         ...
 
 
-class _Steady:
-    """An insight that always repeats its first answer, because the wrapped insight can know more a moment later."""
+class _SteadyKnowledge:
+    """Always repeats its first answers, because the wrapped knowledge can grow at any moment."""
 
-    def __init__(self, insight: Insight) -> None:
-        self._insight = insight
+    def __init__(self, knowledge: QueryKnowledge) -> None:
+        self._knowledge = knowledge
         self._understood: dict[Query, Understood | None] = {}
         self._histories: dict[Principal, History | None] = {}
 
     def understood(self, query: Query) -> Understood | None:
         if query not in self._understood:
-            self._understood[query] = self._insight.understood(query)
+            self._understood[query] = self._knowledge.understood(query)
         return self._understood[query]
 
     def history_for(self, principal: Principal) -> History | None:
         if principal not in self._histories:
-            self._histories[principal] = self._insight.history_for(principal)
+            self._histories[principal] = self._knowledge.history_for(principal)
         return self._histories[principal]
+
+
+def _of_visible(of: cached_property[_V]) -> cached_property[_V]:
+    """Return the property of a `View` that has the value of this property of its `Visible`."""
+    return cast("cached_property[_V]", property(attrgetter(f"visible.{of.func.__name__}"), doc=of.__doc__))
 
 
 @dataclass(frozen=True)
@@ -393,7 +402,7 @@ class View:
 
     visible: Visible
     principal: Principal = LOCAL
-    insight: Insight | None = None
+    knowledge: QueryKnowledge | None = None
 
     @classmethod
     def of(
@@ -407,66 +416,23 @@ class View:
         return cls(Visible(state, policy.permissions(principal), overlay), principal)
 
     def steady(self) -> Self:
-        """Return this view for one operation, with an insight that does not change.
+        """Return this view for one operation, with knowledge that does not change.
 
         So a page and the mark in its cursor are based on the same knowledge.
         """
-        return self if self.insight is None else replace(self, insight=_Steady(self.insight))
+        return self if self.knowledge is None else replace(self, knowledge=_SteadyKnowledge(self.knowledge))
 
-    @property
-    def tools(self) -> Mapping[str, Tool]:
-        """The visible tools by id."""
-        return self.visible.tools
-
-    @property
-    def ontology(self) -> Ontology:
-        """The categories of the available tools."""
-        return self.visible.ontology
-
-    @property
-    def whole_ontology(self) -> Ontology:
-        """The categories of all visible tools, including unavailable ones."""
-        return self.visible.whole_ontology
-
-    @property
-    def sources(self) -> Mapping[str, SourceEntry]:
-        """The sources that answers can mention, by name."""
-        return self.visible.sources
-
-    @property
-    def unavailable(self) -> Mapping[str, str]:
-        """By id, why a visible tool cannot be called until a person acts."""
-        return self.visible.unavailable
-
-    @property
-    def lacking(self) -> Mapping[str, str]:
-        """By id, why a visible tool cannot be called, because the system lacks a capability that it needs."""
-        return self.visible.lacking
-
-    @property
-    def available(self) -> Selection | None:
-        """The available tools, as a scope for searches; None if all visible tools are available."""
-        return self.visible.available
-
-    @property
-    def tagged(self) -> Mapping[str, frozenset[str]]:
-        """By tag, the ids of the visible tools that have it."""
-        return self.visible.tagged
-
-    @property
-    def names(self) -> Mapping[str, str]:
-        """The names that the visible tools have in a model's own tool list, by tool id."""
-        return self.visible.names
-
-    @property
-    def shelf(self) -> Shelf:
-        """The visible prompts and resources."""
-        return self.visible.shelf
-
-    @property
-    def fingerprint(self) -> str:
-        """Hex digest of everything that list and search results depend on."""
-        return self.visible.fingerprint
+    tools = _of_visible(Visible.tools)
+    ontology = _of_visible(Visible.ontology)
+    whole_ontology = _of_visible(Visible.whole_ontology)
+    sources = _of_visible(Visible.sources)
+    unavailable = _of_visible(Visible.unavailable)
+    lacking = _of_visible(Visible.lacking)
+    available = _of_visible(Visible.available)
+    tagged = _of_visible(Visible.tagged)
+    names = _of_visible(Visible.names)
+    prompts_and_resources = _of_visible(Visible.prompts_and_resources)
+    fingerprint = _of_visible(Visible.fingerprint)
 
     def find(self, name: str) -> Tool | None:
         """Return the visible tool with this id, or with this name in a model's own tool list, or None."""
@@ -537,24 +503,21 @@ class View:
 
         While the digest and the catalog stay the same, the ranking stays the same.
         """
-        if self.insight is None:
+        if self.knowledge is None:
             return ""
         return self._known_of(Query.parse(query)).mark(self.visible.parts)
 
     def _known_of(self, query: Query) -> Knowledge:
         from toolcrib.search.index.ranking import NOTHING_KNOWN, Knowledge  # noqa: PLC0415  with numpy, as in `recall`
 
-        if self.insight is None:
+        if self.knowledge is None:
             return NOTHING_KNOWN
         weights = self.visible.index.weights
-        history = self.insight.history_for(self.principal) if weights.history else None
+        history = self.knowledge.history_for(self.principal) if weights.history else None
         return Knowledge(
-            self.insight.understood(query) if weights.embedding else None,
+            self.knowledge.understood(query) if weights.embedding else None,
             self.visible.recall(history) if history is not None else None,
         )
-
-
-_V = TypeVar("_V")
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from toolcrib.audit.file import reason_of
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.cli.opening import opened, pins_of
 from toolcrib.cli.output import plain, stderr, stdout
 from toolcrib.config import Config, read_config
@@ -144,7 +144,7 @@ class Look:
     @classmethod
     def _of(cls, crib: Toolcrib, store: PinStore, config: Config) -> Look:
         # Read everything that was listed, whatever the policy hides: the person who runs this owns the policy.
-        entries = {**crib.registry.state.sources, **crib.lockers.open_overlay(LOCAL.id).sources}
+        entries = {**crib.registry.state.sources, **crib.isolated_sources.open_overlay(LOCAL.id).sources}
         definitions: list[Definition] = []
         gone: list[Gone] = []
         unlisted = [entry for entry in entries.values() if entry.status is not SourceStatus.READY]

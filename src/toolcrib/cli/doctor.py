@@ -26,7 +26,7 @@ from rich.table import Table
 from toolcrib.audit.file import DAY_S
 from toolcrib.catalog.access import EFFECTS
 from toolcrib.catalog.bundles import Missing
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.cli.audit import missing_from
 from toolcrib.cli.clients.known import Surroundings
@@ -60,11 +60,11 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
 
     async def main() -> bool:
         async with opened(config, None, wait_s=wait_s, searched=True, tells_of_quarantine=False, sees_all=True) as crib:
-            crib.glance(LOCAL)  # makes the capabilities be checked
+            crib.peek(LOCAL)  # makes the capabilities be checked
             # Show everything that was listed, whatever the policy hides: the person who runs this owns the policy.
-            view = View.of(crib.registry.state, overlay=crib.lockers.open_overlay(LOCAL.id))
+            view = View.of(crib.registry.state, overlay=crib.isolated_sources.open_overlay(LOCAL.id))
             conditions = {name: crib.condition(name) for name in view.sources}
-            embedding = await _embedding(crib.insights.embedding, wait_s)
+            embedding = await _embedding(crib.knowledge.embedding, wait_s)
             hidden = told_of_hidden(crib, LOCAL)
             bundles = [(each.name, crib.resolve(each.name).missing) for each in crib.bundles]
         counts = Counter(tool.source for tool in view.tools.values())

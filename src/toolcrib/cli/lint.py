@@ -14,7 +14,7 @@ from types import ModuleType
 
 import click
 
-from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.cli.lines import lines_of_keys, lines_of_tools
 from toolcrib.cli.opening import opened
@@ -131,7 +131,7 @@ async def _of_file(path: Path, wanted: Wanted) -> AsyncIterator[Finding]:
 async def _of_config(config: Path, wait_s: float, wanted: Wanted) -> AsyncIterator[Finding]:
     async with opened(config, None, wait_s=wait_s, sees_all=True) as crib:
         # Check everything that was listed, whatever the policy hides: the person who runs this owns the policy.
-        view = View.of(crib.registry.state, overlay=crib.lockers.open_overlay(LOCAL.id))
+        view = View.of(crib.registry.state, overlay=crib.isolated_sources.open_overlay(LOCAL.id))
         read = crib.with_registered(read_config(config))
         passed_over = crib.registration_problems
     labels = {name: label for label, name in read.source_names.items()}
@@ -153,7 +153,7 @@ async def _of_config(config: Path, wait_s: float, wanted: Wanted) -> AsyncIterat
     for problem in passed_over:
         yield _finding("registration-unusable", "registered", problem)
     for bundle in read.bundles:
-        for missing in read.bundles.contents(bundle.name).look(bundle.name, view).missing:
+        for missing in read.bundles.contents(bundle.name).resolve(bundle.name, view).missing:
             text = f"`{missing.entry}` is missing: {missing.why}"
             yield _finding("bundle-incomplete", f"the bundle {bundle.name}", text, file=config)
     for name in view.visible.state.needing.keys() - {capability.name for capability in read.capabilities}:

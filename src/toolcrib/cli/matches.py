@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolcrib.catalog.access import EFFECTS, Access, Rule, Rules, Subject
-from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.view import View, subject_of
 from toolcrib.config import Config
 
@@ -91,7 +91,7 @@ def matches_of(config: Config, view: View) -> Iterator[Matches]:
 
 def _others(view: View) -> Iterator[Subject]:
     """Yield the prompts and resources in the form that rules test."""
-    shelf = view.shelf
+    shelf = view.prompts_and_resources
     for item in (*shelf.prompts.values(), *shelf.resources.values(), *shelf.templates.values()):
         yield Subject(f"{item.source}.{item.own_name}", item.source, ((item.source,),), annotations=None)
 

@@ -72,7 +72,7 @@ async def opened(
             vectors=vectors,
         )
         if not searched:
-            crib.insights.rest()
+            crib.knowledge.rest()
         if tools is not None:
             from toolcrib.sources.catalog_file import load_catalog_file
 
@@ -81,15 +81,15 @@ async def opened(
             if searched and is_config_named():
                 said = read_config(config)
                 crib.registry.set_weights(said.search.weights)
-                crib.insights.apply(said)
+                crib.knowledge.apply(said)
         else:
             crib.add_config(config, wanted)
         if bundle is not None:
             crib.confine(bundle)
         async with crib:
             await _wait(crib, wait_s, principal)
-            if await crib.guard.has_turned():  # only now all tools are known that a definition can be confused with
-                await crib.judge_again()
+            if await crib.guard.has_changed():  # only now all tools are known that a definition can be confused with
+                await crib.rejudge()
             if tells_of_quarantine:
                 _tell_of_quarantine(crib)
             if not sees_all and (told := told_of_hidden(crib, principal, is_part=wanted is not None)):
@@ -134,8 +134,8 @@ def is_config_named() -> bool:
 async def until_understood(crib: Toolcrib, wait_s: float) -> None:
     """Wait until all tools are embedded and the history is loaded, or until `wait_s` is over."""
     with stderr.status("embedding tools"):
-        is_settled = await crib.insights.settled(wait_s)
-    embedding = crib.insights.embedding
+        is_settled = await crib.knowledge.settled(wait_s)
+    embedding = crib.knowledge.embedding
     if embedding is not None and (problem := embedding.condition.problem) is not None:
         stderr.print(f"Searching by words only: {plain(problem)}.", markup=False, style="yellow")
     elif not is_settled:
@@ -146,7 +146,7 @@ async def until_understood(crib: Toolcrib, wait_s: float) -> None:
 
 
 def _tell_of_quarantine(crib: Toolcrib) -> None:
-    entries = {**crib.registry.state.sources, **crib.lockers.open_overlay(LOCAL.id).sources}.values()
+    entries = {**crib.registry.state.sources, **crib.isolated_sources.open_overlay(LOCAL.id).sources}.values()
     judged = [each for entry in entries for each in entry.judgements.values() if each.shown is not each.tool]
     if judged:
         hidden = sum(each.shown is None for each in judged)
@@ -183,4 +183,4 @@ async def _wait(crib: Toolcrib, wait_s: float, principal: Principal) -> None:
 
 
 def _starting(crib: Toolcrib, principal: Principal) -> tuple[str, ...]:
-    return *crib.starting, *crib.lockers.starting(principal)
+    return *crib.starting, *crib.isolated_sources.starting(principal)

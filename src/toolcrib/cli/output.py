@@ -124,7 +124,7 @@ def log_warnings() -> None:
     """Also log Toolcrib's warnings, and changes of the configuration."""
     everything = logging.getLogger().level
     logging.getLogger("toolcrib").setLevel(min(logging.WARNING, everything))
-    logging.getLogger("toolcrib.crib.crib").setLevel(min(logging.INFO, everything))
+    logging.getLogger("toolcrib.crib.following").setLevel(min(logging.INFO, everything))
 
 
 def print_json(value: Any) -> None:

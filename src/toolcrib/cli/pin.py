@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from toolcrib.catalog.guard import Guard
+from toolcrib.catalog.definition_guard import DefinitionGuard
 from toolcrib.cli.definitions import (
     Chosen,
     Definition,
@@ -66,7 +66,7 @@ def pin(
         store = pins_of(config)
         if writes:
             with using(store, "written"):
-                Guard(store).approve([(each.entry, each.judgement) for each in offer.all], who)
+                DefinitionGuard(store).pin([(each.entry, each.judgement) for each in offer.all], who)
         if as_json:
             wire = {**offer.to_wire(), "not_looked_at": not_looked_at(look)}
             print_json({"config": str(config), "written": writes, "by": who, **wire})
@@ -95,7 +95,7 @@ def unpin(what: Sequence[str], config: Path, *, by: str | None, yes: bool, as_js
         left: tuple[Pin, ...] = ()
         if writes:
             with using(store, "written"):
-                Guard(store).withdraw(pins, who)
+                DefinitionGuard(store).unpin(pins, who)
                 left = store.all()
         if as_json:
             print_json({"config": str(config), "written": writes, "by": who, "removed": [*map(_wire, pins)]})

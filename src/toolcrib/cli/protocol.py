@@ -9,7 +9,7 @@ from toolcrib.cli.output import run, stdout
 from toolcrib.cli.places import store_of
 from toolcrib.config import read_config
 from toolcrib.config.registrations import joined
-from toolcrib.crib.tops import tops
+from toolcrib.crib.top_level import top_level
 from toolcrib.operations.briefing import briefing
 from toolcrib.operations.rules import instructions as rules
 from toolcrib.operations.schemas import document
@@ -20,7 +20,7 @@ def instructions(config: Path, operations: str, *, full: bool) -> None:
     """Print the instructions for a set of operations over the servers of `config`. No server starts."""
 
     async def main() -> None:
-        exposed, inside = chosen(operations), tops(joined(read_config(config), store_of(config).all()).config)
+        exposed, inside = chosen(operations), top_level(joined(read_config(config), store_of(config).all()).config)
         told = rules(exposed, inside, full=True) if full else briefing(exposed, inside).instructions
         stdout.print(told, markup=False, soft_wrap=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 from rich.padding import Padding
 from rich.table import Table
 
-from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.cli.output import escape, plain, stderr, stdout
 from toolcrib.cli.standings import Mistake, Standing

@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 from toolcrib.catalog.access import Rule
+from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.categories import Category
-from toolcrib.catalog.patterns import nearest_id
-from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.id_patterns import nearest_id
 from toolcrib.catalog.view import View
 from toolcrib.config import Config
 from toolcrib.config.isolation import EVERYONE_ELSE
@@ -178,7 +178,7 @@ class Slips:
     @cached_property
     def _ids(self) -> tuple[str, ...]:
         """The ids of tools and prompts, which patterns are compared with. Patterns of resources are not checked."""
-        prompts = (f"{item.source}.{item.own_name}" for item in self._view.shelf.prompts.values())
+        prompts = (f"{item.source}.{item.own_name}" for item in self._view.prompts_and_resources.prompts.values())
         return *self._view.tools, *prompts
 
     @cached_property

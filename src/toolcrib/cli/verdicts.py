@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from toolcrib.catalog.state import SourceEntry
+from toolcrib.catalog.catalog_state import SourceEntry
 from toolcrib.cli.definitions import Definition, remedy, shown_name, some_of, using
 from toolcrib.cli.opening import pins_of
 from toolcrib.cli.output import plain, stdout

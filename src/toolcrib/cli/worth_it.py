@@ -12,7 +12,7 @@ from typing import Any
 from rich.padding import Padding
 from rich.table import Table
 
-from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.cli.clients.entries import serving
 from toolcrib.cli.opening import opened
@@ -21,7 +21,7 @@ from toolcrib.config import read_config
 from toolcrib.core.digests import BYTES_PER_TOKEN, size_of
 from toolcrib.core.tools import Tool
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.crib.tops import tops
+from toolcrib.crib.top_level import top_level
 from toolcrib.operations.briefing import briefing
 from toolcrib.operations.rules import Top
 from toolcrib.operations.tools import DEFAULT_SET, SETS
@@ -157,7 +157,7 @@ def worth_it(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) 
             weighed_config = behind
             stderr.print(f"{config} starts Toolcrib. Measuring the servers of {behind} instead.", markup=False)
         async with opened(weighed_config, tools, wait_s=wait_s) as crib:
-            named = tops(read_config(weighed_config)) if tools is None else _named(crib)
+            named = top_level(read_config(weighed_config)) if tools is None else _named(crib)
             found.append(weighed(crib, named))
 
     run(main, as_json=as_json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from toolcrib.catalog.capabilities import Capability
-from toolcrib.catalog.checkers import (
+from toolcrib.catalog.capability_checks import (
     AddressAccepts,
     Checker,
     PackageImportable,

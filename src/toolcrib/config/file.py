@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from toolcrib.catalog.access import Rules
-from toolcrib.catalog.arrangement import Arrangement
 from toolcrib.catalog.bundles import NO_BUNDLES, Bundles
 from toolcrib.catalog.capabilities import Capability
+from toolcrib.catalog.catalog_settings import CatalogSettings
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories
-from toolcrib.catalog.lockers import MAX_LOCKERS
+from toolcrib.catalog.isolated_sources import MAX_ISOLATED_PRINCIPALS
 from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides, with_claims
 from toolcrib.config.audit import DEFAULT_AUDIT, Audit, read_audit
 from toolcrib.config.auth import NO_AUTH, Auth, read_auth
@@ -130,7 +130,7 @@ class Config:
     """The time limits of servers that do not set their own."""
     capacity: Capacity = DEFAULT_CAPACITY
     """The call limits of servers that do not set their own."""
-    max_isolated_principals: int = MAX_LOCKERS
+    max_isolated_principals: int = MAX_ISOLATED_PRINCIPALS
     """How many principals' isolated servers run at the same time."""
     rate: Rate | None = DEFAULT_RATE
     lookup_rate: Rate | None = DEFAULT_LOOKUP_RATE
@@ -166,8 +166,8 @@ class Config:
         return DEFAULT_PINS if self.said_of_pins is None else self.said_of_pins
 
     @property
-    def arrangement(self) -> Arrangement:
-        return Arrangement(self.categories.given, self.overrides.given, self.bundles.given, self.capabilities)
+    def catalog_settings(self) -> CatalogSettings:
+        return CatalogSettings(self.categories.given, self.overrides.given, self.bundles.given, self.capabilities)
 
     @property
     def enabled(self) -> tuple[ServerConfig, ...]:
@@ -225,7 +225,9 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         ),
         patience=_patience(DEFAULT_PATIENCE, ours),
         capacity=_capacity(DEFAULT_CAPACITY, ours),
-        max_isolated_principals=ours.count("max_isolated_principals", MAX_LOCKERS, 1, _MOST_LOCKERS, "principals"),
+        max_isolated_principals=ours.count(
+            "max_isolated_principals", MAX_ISOLATED_PRINCIPALS, 1, _MOST_LOCKERS, "principals"
+        ),
         rate=(rate := _rate(ours)),
         lookup_rate=_lookup_rate(ours, rate),
         search=read_search(ours.settings("search")),

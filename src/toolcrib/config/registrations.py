@@ -12,11 +12,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from toolcrib.catalog.arrangement import NOTHING_RESERVED, Arrangement, Reserved
 from toolcrib.catalog.bundles import Bundles, ToolBundle
 from toolcrib.catalog.capabilities import Capability
+from toolcrib.catalog.capability_checks import AddressAccepts, PackageImportable, PathExists, ProgramOnPath, VariableSet
+from toolcrib.catalog.catalog_settings import NOTHING_RESERVED, CatalogSettings, Reserved
 from toolcrib.catalog.categories import Categories, Category
-from toolcrib.catalog.checkers import AddressAccepts, PackageImportable, PathExists, ProgramOnPath, VariableSet
 from toolcrib.catalog.overrides import MetadataOverride, Overrides
 from toolcrib.config.bundles import read_bundle
 from toolcrib.config.capabilities import read_capabilities
@@ -118,7 +118,7 @@ def document(rows: Rows) -> tuple[dict[str, Any], tuple[PassedOver, ...]]:
     """Return a document with the readable rows, and the rows that cannot be read."""
     values, unreadable = _read_all(rows, {})
     joining = _Joining(Config(_STORE), NOTHING_RESERVED, [*unreadable])
-    joining.arrangement(values)  # rows from two programs can be valid alone and invalid together
+    joining.catalog_settings(values)  # rows from two programs can be valid alone and invalid together
     passed_over = tuple(joining.passed_over)
     wrong = {each.row for each in passed_over}
     return {OUR_KEY: _members(row for row in rows if row not in wrong), "version": VERSION}, passed_over
@@ -129,7 +129,7 @@ def _check(ours: Settings) -> None:
     read_declarations(ours.settings("declared"), ())
     overrides = read_overrides(ours.settings("tools"), {})
     categories = read_categories(ours.settings("categories"), {})
-    _ = Arrangement(categories.given, overrides.given).all_categories
+    _ = CatalogSettings(categories.given, overrides.given).all_categories
     bundles = ours.settings("bundles")
     bundles.only(bundles)
     for name in bundles:  # included bundles may be registered already, or configured, so they are not checked
@@ -398,7 +398,7 @@ def joined(config: Config, rows: Rows, reserved: Reserved = NOTHING_RESERVED) ->
             declared=joining.declared(values),
             bundles=joining.bundles(values.bundles),
             capabilities=joining.capabilities(values.capabilities),
-            **joining.arrangement(values),
+            **joining.catalog_settings(values),
         ),
         tuple(dict.fromkeys(joining.passed_over)),
     )
@@ -439,12 +439,12 @@ class _Joining:
 
     def capabilities(self, given: Iterable[tuple[Registration, Capability]]) -> tuple[Capability, ...]:
         configured = self._config.capabilities
-        known = {each.name for each in (*configured, *self._reserved.arrangement.capabilities)}
+        known = {each.name for each in (*configured, *self._reserved.catalog_settings.capabilities)}
         return (*configured, *self._others(given, known, lambda each: each.name))
 
     def bundles(self, given: Iterable[tuple[Registration, ToolBundle]]) -> Bundles:
         configured = self._config.bundles.given
-        known = {each.name for each in (*configured, *self._reserved.arrangement.bundles)}
+        known = {each.name for each in (*configured, *self._reserved.catalog_settings.bundles)}
         others = [(row, each) for row, each in given if not self._is_known(row, each.name, known)]
         # A bundle may include one that comes later, so adding them takes several rounds.
         taken: list[ToolBundle] = []
@@ -465,13 +465,13 @@ class _Joining:
             self._pass_over(row, reason)
         return Bundles([*configured, *taken])
 
-    def arrangement(self, values: _Values) -> dict[str, Categories | Overrides]:
+    def catalog_settings(self, values: _Values) -> dict[str, Categories | Overrides]:
         """Return the merged categories and overrides, by the names of the fields of `Config`."""
-        mine, claimed = self._config.arrangement, self._config.overrides.claims
+        mine, claimed = self._config.catalog_settings, self._config.overrides.claims
         # A category that exists only because an override names it can still be defined by a row.
         bare = {path for path in claimed if Category(path, tools=claimed[path]) in mine.categories}
         set_up = tuple(each for each in mine.categories if each.path not in bare)
-        own = self._reserved.arrangement
+        own = self._reserved.catalog_settings
         paths = {each.path for each in (*set_up, *own.categories)}
         categories = [each for each in values.categories if not self._is_known(each[0], each[1].path, paths)]
         merged = self._merged(set_up, categories, values.overrides)
@@ -485,20 +485,20 @@ class _Joining:
         set_up: tuple[Category, ...],
         categories: Iterable[tuple[Registration, Category]],
         overrides: Iterable[tuple[Registration, MetadataOverride]],
-    ) -> Arrangement:
-        own, mine = self._reserved.arrangement, self._config.overrides.given
+    ) -> CatalogSettings:
+        own, mine = self._reserved.catalog_settings, self._config.overrides.given
         categories, overrides = [*categories], [*overrides]
 
-        def of(some: Iterable[tuple[Registration, Category | MetadataOverride]]) -> Arrangement:
+        def of(some: Iterable[tuple[Registration, Category | MetadataOverride]]) -> CatalogSettings:
             things = [each for _, each in some]
             more = tuple(each for each in things if isinstance(each, Category))
             said = tuple(each for each in things if isinstance(each, MetadataOverride))
             # The configuration comes last, so it wins over what is registered.
-            return Arrangement((*set_up, *more), (*said, *mine))
+            return CatalogSettings((*set_up, *more), (*said, *mine))
 
-        def fits(arrangement: Arrangement) -> str | None:
+        def fits(catalog_settings: CatalogSettings) -> str | None:
             try:
-                _ = Arrangement.of((arrangement, own)).all_categories
+                _ = CatalogSettings.of((catalog_settings, own)).all_categories
             except InvalidConfig as error:
                 return error.message
             return None
@@ -578,7 +578,7 @@ class Registering:
         if wrong := [str(each) for each in now.passed_over if each not in known.passed_over]:
             raise InvalidConfig(f"{otherwise}: {'; '.join(wrong)}")
         try:
-            Bundles([*now.config.bundles.given, *self.reserved.arrangement.bundles])
+            Bundles([*now.config.bundles.given, *self.reserved.catalog_settings.bundles])
         except InvalidConfig as error:
             raise InvalidConfig(f"{otherwise}: {error.message}") from error
 

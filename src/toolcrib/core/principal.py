@@ -81,7 +81,7 @@ class CallContext:
     bundle: str | None = None
     """The name of the bundle that limits the operation; None for everything that the principal can see."""
     own: object | None = None
-    """The session's own tools, in addition to those of its principal. The catalog reads them as `OwnTools`."""
+    """The session's own tools, in addition to those of its principal. The catalog reads them as `SessionTools`."""
     client: Client | None = None
     """The client that can be asked for input while the operation runs; None if no client can be asked."""
     resumed: Resumption | None = None

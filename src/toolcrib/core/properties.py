@@ -1,9 +1,11 @@
-"""A `cached_property` that computes without a lock, on every supported version of Python."""
+"""A `cached_property` that computes without a lock on every supported Python, and names that a method had earlier."""
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from warnings import warn
 
 if TYPE_CHECKING:
     from functools import cached_property
@@ -24,4 +26,19 @@ else:
             return instance.__dict__.setdefault(self.attrname, self.func(instance))
 
 
-__all__ = ["cached_property"]
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def renamed(earlier: str, method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Return `method` for its earlier name. Each call warns that the name has changed."""
+
+    @functools.wraps(method)
+    def deprecated(*given: _P.args, **named: _P.kwargs) -> _T:
+        warn(f"`{earlier}` is now `{method.__name__}`", DeprecationWarning, stacklevel=2)
+        return method(*given, **named)
+
+    return deprecated
+
+
+__all__ = ["cached_property", "renamed"]

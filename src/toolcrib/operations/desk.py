@@ -209,13 +209,15 @@ class Desk:
     async def read_resource(self, view: View, context: CallContext, uri: str) -> Mapping[str, Any]:
         """Read a resource; see `calling.read_resource`. The rate limit is that of `perform`."""
         async with self._admitted(context):
-            with self._errand("resources/read", view, context, {}, Fetched.resource(uri, view.shelf)) as errand:
+            with self._errand(
+                "resources/read", view, context, {}, Fetched.resource(uri, view.prompts_and_resources)
+            ) as errand:
                 return errand.fetched(await read_resource(view, uri, errand.noting, runner=self.runner))
 
     async def complete(self, view: View, context: CallContext, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Complete an argument of a prompt or template; see `calling.complete`. It has the rate limit of `perform`."""
         async with self._admitted(context):
-            fetched = Fetched.completion(params, view.shelf)
+            fetched = Fetched.completion(params, view.prompts_and_resources)
             with self._errand("completion/complete", view, context, {}, fetched) as errand:
                 return errand.fetched(await complete(view, params, errand.noting, runner=self.runner))
 

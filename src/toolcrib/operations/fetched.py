@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from toolcrib.catalog.shelf import Shelf, fits
+from toolcrib.catalog.prompts_and_resources import PromptsAndResources, fits
 from toolcrib.core.names import resource_uri
 
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
@@ -26,7 +26,7 @@ class Fetched:
         return cls(name, arguments)
 
     @classmethod
-    def resource(cls, uri: str, shelf: Shelf) -> Self:
+    def resource(cls, uri: str, shelf: PromptsAndResources) -> Self:
         """Record a request for a resource.
 
         For a URI that is not listed, the item is its template, or else its source. A URI of no source has no item.
@@ -40,7 +40,7 @@ class Fetched:
         return cls(None if located is None else resource_uri(located[0], ""), {"uri": uri})
 
     @classmethod
-    def completion(cls, params: Mapping[str, Any], shelf: Shelf) -> Self:
+    def completion(cls, params: Mapping[str, Any], shelf: PromptsAndResources) -> Self:
         """Record a request for a completion. `params` are those of the request, and can have any shape."""
         match params.get("ref"):
             case {"type": "ref/prompt", "name": str() as item}:

@@ -168,12 +168,12 @@ class OperationMethods(ABC):
     async def get_prompt(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, context: CallContext | None = None
     ) -> Mapping[str, Any]:
-        """Fetch a server's prompt by its name in `view().shelf.prompts`; see `calling.get_prompt`."""
+        """Fetch a server's prompt by its name in `view().prompts_and_resources.prompts`; see `calling.get_prompt`."""
         context = context or self.context
         return await self.desk.get_prompt(self.seen_by(context), context, name, arguments)
 
     async def read_resource(self, uri: str, *, context: CallContext | None = None) -> Mapping[str, Any]:
-        """Read a server's resource by a URI of `view().shelf` or of a link; see `calling.read_resource`."""
+        """Read a server's resource by a URI of the view or of a link; see `calling.read_resource`."""
         context = context or self.context
         return await self.desk.read_resource(self.seen_by(context), context, uri)
 

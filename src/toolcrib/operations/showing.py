@@ -9,8 +9,8 @@ from itertools import chain, islice, takewhile
 from typing import Any
 
 from toolcrib.catalog.access import Access
+from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.ontology import Branch, Ontology
-from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError
 from toolcrib.core.tools import ROOT, Path, Tool, ToolPointer, summarize

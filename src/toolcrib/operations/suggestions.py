@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import accumulate, islice
 from typing import Any
 
+from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.ontology import Branch
-from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NextAction, NoMatchInCategory, SourceUnavailable, ToolNotFound, UnknownPath
 from toolcrib.core.handles import Handle

@@ -17,8 +17,8 @@ from tests.catalogs import registry_of, source_of, tool
 
 from toolcrib import Toolcrib
 from toolcrib.catalog.access import Access, Policy, Rule, Rules
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.client import ANSWER_S, Resumption, SilentClient
 from toolcrib.core.errors import (
@@ -129,7 +129,7 @@ async def test_always_is_said_of_one_server_and_not_of_another_that_offers_the_s
     def served_by(identity: str) -> View:
         registry = registry_of(PUSH)
         entry = registry.state.sources["git"]
-        registry.put_source(replace(entry, identity=identity))
+        registry.register_source(replace(entry, identity=identity))
         return View.of(registry.state, LOCAL, ASK)
 
     await run(runner, served_by("git-mcp"), saying("always"))
@@ -543,16 +543,16 @@ class Changing:
         self.policy = policy
 
     def offer(self, tool: Tool) -> None:
-        self.registry.put_source(self.registry.state.sources["git"], [tool])
+        self.registry.register_source(self.registry.state.sources["git"], [tool])
 
     def move(self, **changes: Any) -> None:
-        self.registry.put_source(replace(self.registry.state.sources["git"], **changes), [PUSH])
+        self.registry.register_source(replace(self.registry.state.sources["git"], **changes), [PUSH])
 
 
 HARSHER: dict[str, tuple[Callable[[Changing], object], type[ToolcribError]]] = {
     "it is hidden": (lambda crib: crib.obey(Rules((), Access.HIDDEN)), ToolNotFound),
     "it may be seen alone": (lambda crib: crib.obey(Rules((), Access.SEE)), NotAuthorized),
-    "its source is gone": (lambda crib: crib.registry.drop_source("git"), ToolNotFound),
+    "its source is gone": (lambda crib: crib.registry.unregister_source("git"), ToolNotFound),
     "it says something else of itself": (lambda crib: crib.offer(replace(PUSH, description="Other.")), StaleExpansion),
     "it says more than is shown": (lambda crib: crib.offer(replace(PUSH, wire={"_meta": {"new": 1}})), StaleExpansion),
     "another server has its name": (lambda crib: crib.move(identity="other"), StaleExpansion),
@@ -593,7 +593,7 @@ async def test_what_changed_nothing_for_the_tool_does_not_undo_an_answer() -> No
     crib = Changing()
 
     def move_on() -> None:
-        crib.registry.put_source(SourceEntry(ScriptedSource("hg"), SourceStatus.READY), [tool("hg.push")])
+        crib.registry.register_source(SourceEntry(ScriptedSource("hg"), SourceStatus.READY), [tool("hg.push")])
         crib.move(title="Git", warnings=("slow",))
         crib.obey(Rules((), Access.CALL))
 
@@ -605,11 +605,11 @@ async def test_what_changed_nothing_for_the_tool_does_not_undo_an_answer() -> No
 async def test_a_tool_that_is_vouched_for_no_longer_is_not_run_as_one_that_only_reads() -> None:
     reading = replace(PUSH, annotations=ToolAnnotations(read_only=True))
     crib = Changing()
-    crib.registry.put_source(replace(crib.registry.state.sources["git"], trusted=True), [reading])
+    crib.registry.register_source(replace(crib.registry.state.sources["git"], trusted=True), [reading])
     view, runner = crib.view(), Runner(view_of=crib.seen_by)
 
     def distrust() -> None:
-        crib.registry.put_source(replace(crib.registry.state.sources["git"], trusted=False), [reading])
+        crib.registry.register_source(replace(crib.registry.state.sources["git"], trusted=False), [reading])
 
     context = CallContext(client=saying_after(distrust))
     with pytest.raises(NotAuthorized, match="may change something, so `call_read_only_tool` does not run it"):
@@ -861,7 +861,7 @@ MEMO = "toolcrib://library/memo://1"
 def shelf() -> tuple[Library, View]:
     registry, library = ToolRegistry(), Library()
     extras = Extras(prompts=({"name": "plan"},), resources=({"uri": "memo://1", "name": "one"},))
-    registry.put_source(SourceEntry(library, SourceStatus.READY, extras=extras))
+    registry.register_source(SourceEntry(library, SourceStatus.READY, extras=extras))
     ask = Rules((Rule(Access.ASK, sources=("library",)),), Access.HIDDEN)
     return library, View.of(registry.state, policy=ask)
 
@@ -925,7 +925,7 @@ async def test_a_resource_is_not_read_from_another_server_than_a_person_was_aske
     library, view = shelf()
     other = Library()
     registry = ToolRegistry()
-    registry.put_source(replace(view.sources["library"], source=other))
+    registry.register_source(replace(view.sources["library"], source=other))
     views = [view]
     runner = Runner(view_of=lambda _: views[-1])
     person = saying_after(lambda: views.append(View.of(registry.state, policy=ASK)), "once")

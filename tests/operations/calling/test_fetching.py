@@ -9,7 +9,7 @@ import pytest
 from tests.catalogs import registry_of, tool
 
 from toolcrib.catalog.access import Access, Policy, Rules
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NotAuthorized, NotFound, RateLimited, ToolFailed
 from toolcrib.core.principal import CallContext
@@ -50,7 +50,7 @@ def catalog(library: Library, policy: Policy | None = None) -> View:
         resources=({"uri": "memo://1", "name": "one"},),
         templates=({"uriTemplate": "memo://{n}", "name": "any"},),
     )
-    registry.put_source(SourceEntry(library, SourceStatus.READY, extras=extras))
+    registry.register_source(SourceEntry(library, SourceStatus.READY, extras=extras))
     return View.of(registry.state) if policy is None else View.of(registry.state, policy=policy)
 
 
@@ -107,6 +107,6 @@ async def test_reading_counts_against_the_rate() -> None:
 
 async def test_a_source_that_has_no_such_things_says_so() -> None:
     registry = registry_of(tool("plain.lend"))
-    registry.put_source(SourceEntry(ScriptedSource("plain"), SourceStatus.READY))
+    registry.register_source(SourceEntry(ScriptedSource("plain"), SourceStatus.READY))
     with pytest.raises(ToolFailed, match="offers no prompts"):
         await read_resource(View.of(registry.state), "toolcrib://plain/memo://1", CallContext(), runner=FREE)

@@ -295,7 +295,7 @@ async def test_every_principal_has_its_own_limit() -> None:
 async def test_a_limit_that_is_changed_in_the_file_holds_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
+    monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
     path = write_config(tmp_path / "mcp.json", toolcrib={"calls_per_minute": 1})
     crib = Toolcrib()
     handle = crib.tool_of(crib.add(lambda: "done", name="work")).handle

@@ -12,7 +12,7 @@ import pytest
 from tests.catalogs import registry_of, source_of, tool, view_of
 
 from toolcrib.catalog.access import Access, Rules
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import Overlay, View
 from toolcrib.core.errors import (
     InvalidArguments,
@@ -92,7 +92,7 @@ async def test_context_and_progress_reach_the_source_as_they_are() -> None:
     async def hear(progress: float, total: float | None, message: str | None) -> None: ...
 
     registry, source = registry_of(), Keeping("files", [READ])
-    registry.put_source(SourceEntry(source, SourceStatus.READY), [READ])
+    registry.register_source(SourceEntry(source, SourceStatus.READY), [READ])
 
     await RUNNER.call_tool(View.of(registry.state), READ.handle, {"path": "."}, CONTEXT, progress=hear)
 
@@ -105,7 +105,7 @@ async def test_a_function_is_expanded_and_called_like_any_tool() -> None:
 
     registry, source = registry_of(), FunctionSource()
     shown = source.add(double)
-    registry.put_source(SourceEntry(source, SourceStatus.READY), [shown])
+    registry.register_source(SourceEntry(source, SourceStatus.READY), [shown])
     view = View.of(registry.state)
 
     expansion = OPERATIONS.expand_tool(view, "functions.double")
@@ -151,7 +151,7 @@ async def test_a_function_is_given_up_when_the_callers_time_is_over(blocking: bo
     source = FunctionSource()
     shown = source.add(function, name="hold")
     registry = registry_of()
-    registry.put_source(SourceEntry(source, SourceStatus.READY), [shown])
+    registry.register_source(SourceEntry(source, SourceStatus.READY), [shown])
     try:
         with (
             anyio.fail_after(30),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.catalogs import registry_of, source_of, tool, view_of
 
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments
 from toolcrib.core.principal import CallContext
@@ -168,7 +168,7 @@ async def test_arguments_that_need_not_be_given_may_be_left_out() -> None:
 async def test_a_function_that_takes_a_dataclass_is_called_as_it_was_meant() -> None:
     registry, source = registry_of(), FunctionSource()
     shown = source.add(draw)
-    registry.put_source(SourceEntry(source, SourceStatus.READY), [shown])
+    registry.register_source(SourceEntry(source, SourceStatus.READY), [shown])
     view = View.of(registry.state)
 
     for slip in ({"x": 1, "y": 2}, {"point": '{"x": 1, "y": 2}'}, {"Point": {"x": 1, "y": 2}}):

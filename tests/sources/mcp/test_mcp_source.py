@@ -17,7 +17,7 @@ from tests.servers import faulty
 from tests.servers.launching import events, faulty_server, received
 from tests.waiting import until
 
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.core.errors import SourceUnavailable, StaleExpansion, ToolFailed, ToolNotFound
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult

@@ -20,7 +20,7 @@ from tests.servers.launching import events, faulty_entry, faulty_server, receive
 from tests.waiting import until
 
 from toolcrib.catalog import intake
-from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
@@ -329,7 +329,7 @@ async def test_listing_in_the_background_keeps_to_the_same_waits_and_publishes_a
 async def test_a_configuration_that_was_written_anew_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
+    monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
     monkeypatch.setattr(intake, "FIRST_RETRY_S", 3_600.0)
     program = Program(tmp_path, SICK)
     entry = {"command": program.server.command, "args": [*program.server.args]}

@@ -17,7 +17,7 @@ from tests.surfaces.acp_agent.test_faults import cancelled_at
 
 from toolcrib import Toolcrib
 from toolcrib.agent.conversation_store import MAX_UNSPOKEN, ConversationStore, KeptConversation
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.core.digests import size_of
 from toolcrib.sources.functions import FunctionSource
 from toolcrib.surfaces.acp_agent.agent import Setup
@@ -142,7 +142,7 @@ async def test_a_model_is_told_little_however_much_there_is() -> None:
         source = FunctionSource(f"a-source-with-a-long-name-{number}")
         source.add(lambda: None, name="act", description="Acts on things in a way that takes words to tell. " * 5)
         entry = SourceEntry(source, SourceStatus.READY, summary="Things that are hard to sum up in few words. " * 5)
-        crib.registry.put_source(entry, (await source.list_tools()).tools)
+        crib.registry.register_source(entry, (await source.list_tools()).tools)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with crib:

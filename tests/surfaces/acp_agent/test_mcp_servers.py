@@ -16,9 +16,9 @@ from tests.servers.launching import SCRIPT, faulty_entry, http_server
 from tests.sources.acp.editor import SERVER_ID, editing
 from tests.waiting import until
 
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.intake import Intake
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.principal import LOCAL_CONTEXT
 from toolcrib.sources.acp.mcp_frames import McpFrames
 from toolcrib.surfaces.acp_agent.mcp_servers import passed_servers

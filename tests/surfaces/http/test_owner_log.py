@@ -25,8 +25,8 @@ pytestmark = pytest.mark.anyio
 async def test_the_log_says_in_one_line_what_a_changed_file_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
-    caplog.set_level(logging.INFO, "toolcrib.crib.crib")
+    monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
+    caplog.set_level(logging.INFO, "toolcrib.crib.following")
 
     def told() -> list[str]:
         return [record.getMessage() for record in caplog.records if record.getMessage().startswith("applied ")]
@@ -85,8 +85,8 @@ CHANGES: dict[str, tuple[Json, str]] = {
 async def test_the_log_names_every_setting_that_changed(
     setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
-    caplog.set_level(logging.INFO, "toolcrib.crib.crib")
+    monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
+    caplog.set_level(logging.INFO, "toolcrib.crib.following")
     settings, named = CHANGES[setting]
     config = write_config(tmp_path / "mcp.json", one={"command": "x"})
     crib = Toolcrib()

@@ -15,7 +15,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from toolcrib.adapters.pydantic_ai.toolset import ApproverOf, CribToolset
 from toolcrib.agent.session import Session
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.acp.descriptors import ToolCatalog
 from toolcrib.sources.acp.port import CALL_ID, ClientOffer, ClientPort

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from toolcrib.catalog.access import Access
-from toolcrib.catalog.state import SourceEntry
+from toolcrib.catalog.catalog_state import SourceEntry
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NotAuthorized, NotFound, SourceUnavailable, ToolFailed
 from toolcrib.core.events import Consent
@@ -100,16 +100,16 @@ Locate = Callable[[View], tuple[str, str]]
 
 
 def _prompt(view: View, name: str) -> tuple[str, str]:
-    item = view.shelf.prompts.get(name)
+    item = view.prompts_and_resources.prompts.get(name)
     if item is None:
         raise NotFound(f"Prompt `{name}` not found.")
     return item.source, item.own_name
 
 
 def _resource(view: View, uri: str) -> tuple[str, str]:
-    if (found := view.shelf.templates.get(uri)) is not None:
+    if (found := view.prompts_and_resources.templates.get(uri)) is not None:
         return found.source, found.own_name
-    located = view.shelf.locate(uri)
+    located = view.prompts_and_resources.locate(uri)
     if located is None:
         raise NotFound(
             f"Resource `{uri}` not found.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from toolcrib.catalog.state import SourceEntry
+from toolcrib.catalog.catalog_state import SourceEntry
 from toolcrib.core.names import resource_uri
 
 _DIRECT = ("http://", "https://")

@@ -12,7 +12,7 @@ from typing import Any, cast
 import orjson
 
 from toolcrib.catalog.access import Access
-from toolcrib.catalog.state import SourceEntry
+from toolcrib.catalog.catalog_state import SourceEntry
 from toolcrib.catalog.view import View
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import (

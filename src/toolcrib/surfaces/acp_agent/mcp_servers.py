@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.core.digests import digest
-from toolcrib.crib.servers import shown
+from toolcrib.crib.configured_servers import shown
 from toolcrib.sources.base import UnavailableSource, free_name, source_name
 from toolcrib.sources.limited import LimitedSource
 from toolcrib.sources.mcp.server_spec import (

@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.intake import Intake
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.tools import Tool
 from toolcrib.sources.acp.diffs import Diff
@@ -82,7 +82,7 @@ class SessionSources:
                     raise
                 logger.warning("%s", " ".join(filter(None, (error.message, error.diagnosis))))
                 failed = replace(entry, status=SourceStatus.FAILED, reason=error.message, diagnosis=error.diagnosis)
-                self.registry.put_source(failed, [])
+                self.registry.register_source(failed, [])
                 return
             for each in listing.set_aside[:TOLD_ASIDE]:
                 logger.warning("the editor's tool `%s` is ignored: %s", each.name, each.reason)
@@ -99,7 +99,7 @@ class SessionSources:
                 warnings=listing.warnings,
                 nodes=tuple(replace(node, path=(entry.name, *node.path)) for node in listing.nodes),
             )
-            self.registry.put_source(ready, listing.tools)
+            self.registry.register_source(ready, listing.tools)
 
     async def diffs(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Diff, ...]:
         """Return the file changes that a call would make. Empty if they are not known before the call."""

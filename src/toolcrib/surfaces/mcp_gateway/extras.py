@@ -11,7 +11,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
-from toolcrib.catalog.shelf import Item
+from toolcrib.catalog.prompts_and_resources import Item
 from toolcrib.core.errors import ToolcribError
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.mcp.shapes import fits
@@ -45,16 +45,24 @@ class ExtrasRequests:
 
     async def _list_prompts(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
         await self._opening.wait(principal_of(ctx))
-        return _page("prompts", self._crib.view(principal_of(ctx), bundle_of(ctx)).shelf.prompts, params.cursor)
+        return _page(
+            "prompts", self._crib.view(principal_of(ctx), bundle_of(ctx)).prompts_and_resources.prompts, params.cursor
+        )
 
     async def _list_resources(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
         await self._opening.wait(principal_of(ctx))
-        return _page("resources", self._crib.view(principal_of(ctx), bundle_of(ctx)).shelf.resources, params.cursor)
+        return _page(
+            "resources",
+            self._crib.view(principal_of(ctx), bundle_of(ctx)).prompts_and_resources.resources,
+            params.cursor,
+        )
 
     async def _list_templates(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
         await self._opening.wait(principal_of(ctx))
         return _page(
-            "resourceTemplates", self._crib.view(principal_of(ctx), bundle_of(ctx)).shelf.templates, params.cursor
+            "resourceTemplates",
+            self._crib.view(principal_of(ctx), bundle_of(ctx)).prompts_and_resources.templates,
+            params.cursor,
         )
 
     async def _get_prompt(self, ctx: Ctx, params: mcp_types.GetPromptRequestParams) -> HandlerResult:

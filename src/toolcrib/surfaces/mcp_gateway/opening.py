@@ -57,15 +57,15 @@ class Opening:
         """
         self.asked.set()
         await self._begun.wait()
-        lockers, now = self._crib.lockers, anyio.current_time()
-        own = lockers.overlay(principal).sources
+        isolated_sources, now = self._crib.isolated_sources, anyio.current_time()
+        own = isolated_sources.overlay(principal).sources
         began_at = dict.fromkeys(self._crib.starting, self._began_at)
-        began_at |= dict.fromkeys(lockers.starting(principal), now - lockers.open_for_s(principal))
+        began_at |= dict.fromkeys(isolated_sources.starting(principal), now - isolated_sources.open_for_s(principal))
         if not began_at:
             return
         sources = {**self._crib.registry.state.sources, **own}
         plain = {name for name, entry in sources.items() if entry.plain_names}
-        patience_s = KEPT_ANSWER_WAIT_S if self._crib.has_kept and about is None else FIRST_ANSWER_WAIT_S
+        patience_s = KEPT_ANSWER_WAIT_S if self._crib.uses_cached_definitions and about is None else FIRST_ANSWER_WAIT_S
         left_s = {
             name: began + patience_s - now
             for name, began in began_at.items()

@@ -73,7 +73,7 @@ class OperationRequests:
 
         They belong to no source.
         """
-        return {"": self._crib.tops(self._config, view.principal, self._bundle)}
+        return {"": self._crib.top_level(self._config, view.principal, self._bundle)}
 
     async def instruct(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
         """Add instructions with the visible top-level categories to the description of the server (middleware)."""
@@ -83,7 +83,7 @@ class OperationRequests:
         return answer
 
     def _briefing(self, principal: Principal) -> Briefing:
-        tops = self._crib.tops(self._config, principal, self._bundle)
+        tops = self._crib.top_level(self._config, principal, self._bundle)
         if (told := self._briefings.get(tops)) is None:
             if len(self._briefings) >= MAX_BRIEFINGS:
                 self._briefings = {}

@@ -134,7 +134,7 @@ class Subscriptions:
             self._news.set()
 
         self._crib.registry.subscribe(listener)
-        self._crib.lockers.subscribe(own_listener)
+        self._crib.isolated_sources.subscribe(own_listener)
         try:
             async with anyio.create_task_group() as tasks:
                 while True:
@@ -150,7 +150,7 @@ class Subscriptions:
                         await anyio.sleep(TELL_AGAIN_S)
         finally:
             self._crib.registry.unsubscribe(listener)
-            self._crib.lockers.unsubscribe(own_listener)
+            self._crib.isolated_sources.unsubscribe(own_listener)
 
     async def _subscribe(self, ctx: Ctx, params: mcp_types.SubscribeRequestParams) -> HandlerResult:
         connection, uri = connection_of(ctx), str(params.uri)
@@ -189,7 +189,9 @@ class Subscriptions:
         Raises:
             ToolcribError: as `Toolcrib.watch_resource` does, or `ToolFailed` if too many resources are watched.
         """
-        key = _Key(principal.id, *(self._crib.view(principal, self._bundle).shelf.locate(uri) or ("", uri)))
+        key = _Key(
+            principal.id, *(self._crib.view(principal, self._bundle).prompts_and_resources.locate(uri) or ("", uri))
+        )
         watched = self._watched.get(key) or self._taken_in(key, principal)
         watched.waiting += 1
         try:
@@ -242,7 +244,7 @@ class Subscriptions:
             await self._telling.tell_of_update(uri, {*by.values()}, connections)
 
     def _may_have(self, key: _Key, principal: Principal) -> bool:
-        return self._crib.glance(principal, self._bundle).access_to_item(key.source, key.uri) >= Access.ASK
+        return self._crib.peek(principal, self._bundle).access_to_item(key.source, key.uri) >= Access.ASK
 
     def _end_what_may_not_be_had(self) -> None:
         for key, watched in self._watched.items():

@@ -22,8 +22,8 @@ from mcp.shared.subscriptions import (
     ToolsListChanged,
 )
 
-from toolcrib.catalog.shelf import Item
-from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.catalog_state import SourceStatus
+from toolcrib.catalog.prompts_and_resources import Item
 from toolcrib.catalog.view import View
 from toolcrib.core.digests import digest
 from toolcrib.core.events import CatalogPublished, Event
@@ -169,7 +169,7 @@ class Telling:
             self._changed.set()
 
         self._crib.registry.subscribe(listener)
-        self._crib.lockers.subscribe(own_listener)
+        self._crib.isolated_sources.subscribe(own_listener)
         try:
             while True:
                 await self._changed.wait()
@@ -178,7 +178,7 @@ class Telling:
                 await anyio.sleep(TELL_AGAIN_S)
         finally:
             self._crib.registry.unsubscribe(listener)
-            self._crib.lockers.unsubscribe(own_listener)
+            self._crib.isolated_sources.unsubscribe(own_listener)
 
     async def _tell_what_changed(self) -> None:
         shared, own, self._changed_for = self._made_from(), self._changed_for, set()
@@ -221,16 +221,18 @@ class Telling:
         Isolated sources may be missing for the moment, because they are starting or were unused. These count as in
         `told`, since they return at the next request.
         """
-        view = self._crib.glance(principal, self._bundle)
+        view = self._crib.peek(principal, self._bundle)
         lists = _Lists(
-            prompts=_by_source(view.shelf.prompts.values()),
-            resources=_by_source((*view.shelf.resources.values(), *view.shelf.templates.values())),
+            prompts=_by_source(view.prompts_and_resources.prompts.values()),
+            resources=_by_source(
+                (*view.prompts_and_resources.resources.values(), *view.prompts_and_resources.templates.values())
+            ),
             tools=self._tools(view),
         )
         if told is None:
             return lists
         starting = {name for name, entry in view.sources.items() if entry.status is SourceStatus.STARTING}
-        absent = starting.union(self._crib.lockers.put_away(principal.id))
+        absent = starting.union(self._crib.isolated_sources.closed_names(principal.id))
         return _Lists(*(_with_absent(now, before, absent) for now, before in zip(lists, told, strict=True)))
 
 

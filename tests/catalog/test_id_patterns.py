@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.catalog.patterns import Patterns, is_pattern, nearest_id
+from toolcrib.catalog.id_patterns import Patterns, is_pattern, nearest_id
 
 PARTS = st.text("aAb.*?[]!-^|(", max_size=6)
 IDS = st.builds("{}.{}".format, st.text("aAb*", min_size=1, max_size=3), st.text("aAb.[]|(", max_size=4))

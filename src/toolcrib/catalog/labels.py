@@ -19,16 +19,16 @@ _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
 
 
-def heads_of(rows: Sequence[Mapping[str, float]], sizes: Sequence[int], most: int) -> Sequence[str]:
+def labels_of(rows: Sequence[Mapping[str, float]], sizes: Sequence[int], most: int) -> Sequence[str]:
     """Return for each unit the term it is assigned to, or "" if it has nothing in common with any chosen term.
 
     At most `most` different terms are chosen. `rows` holds the weight of each term of a unit, `sizes` the number of
     tools of each unit.
     """
     vectors = _Vectors.of(rows, sizes)
-    heads = _heads(vectors, most)
-    nearest = _nearest(vectors, heads) if heads.size else np.full(len(rows), -1)
-    return [vectors.terms[int(heads[head])] if head >= 0 else "" for head in nearest.tolist()]
+    labels = _labels(vectors, most)
+    nearest = _nearest(vectors, labels) if labels.size else np.full(len(rows), -1)
+    return [vectors.terms[int(labels[label])] if label >= 0 else "" for label in nearest.tolist()]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _Vectors:
         return cls(vocabulary, np.array(sizes, np.float64), unit, term, weight / length[unit])
 
 
-def _heads(vectors: _Vectors, most: int) -> _Ints:
+def _labels(vectors: _Vectors, most: int) -> _Ints:
     """Choose at most `most` terms so that each unit has a chosen term with a large weight. Return them sorted.
 
     This is greedy facility location with lazy evaluation, which reaches at least 1 - 1/e of the optimum. Source: Minoux
@@ -79,8 +79,8 @@ def _heads(vectors: _Vectors, most: int) -> _Ints:
 
     waiting = [(-gain(term), term) for term in np.flatnonzero((spread >= 2) & (spread <= widest)).tolist()]
     heapq.heapify(waiting)
-    heads: list[int] = []
-    while waiting and len(heads) < most:
+    labels: list[int] = []
+    while waiting and len(labels) < most:
         _, term = heapq.heappop(waiting)
         now = -gain(term)
         if waiting and now > waiting[0][0]:
@@ -88,34 +88,34 @@ def _heads(vectors: _Vectors, most: int) -> _Ints:
         elif -now < _LEAST_GAIN:
             break
         else:
-            heads.append(term)
+            labels.append(term)
             at = slice(int(ends[term] - spread[term]), int(ends[term]))
             covered[holders[at]] = np.maximum(covered[holders[at]], worth[at])
-    return np.array(sorted(heads), np.int64)
+    return np.array(sorted(labels), np.int64)
 
 
-def _nearest(vectors: _Vectors, heads: _Ints) -> _Ints:
-    """Return (n_units,): the position in `heads` that each unit is assigned to, or -1 for none.
+def _nearest(vectors: _Vectors, labels: _Ints) -> _Ints:
+    """Return (n_units,): the position in `labels` that each unit is assigned to, or -1 for none.
 
-    First, each unit goes to the head in which it has the largest weight. Then one step of k-means moves each unit to
-    the head whose units are most similar to it.
+    First, each unit goes to the label in which it has the largest weight. Then one step of k-means moves each unit to
+    the label whose units are most similar to it.
     """
-    n_units, n_heads = len(vectors.size), len(heads)
+    n_units, n_labels = len(vectors.size), len(labels)
     column = np.full(len(vectors.terms), -1)
-    column[heads] = np.arange(n_heads)
-    by_head = np.zeros((n_units, n_heads))
-    is_head = column[vectors.term] >= 0
-    by_head[vectors.unit[is_head], column[vectors.term[is_head]]] = vectors.weight[is_head]
-    first = np.where(by_head.any(axis=1), by_head.argmax(axis=1), -1)
+    column[labels] = np.arange(n_labels)
+    by_label = np.zeros((n_units, n_labels))
+    is_label = column[vectors.term] >= 0
+    by_label[vectors.unit[is_label], column[vectors.term[is_label]]] = vectors.weight[is_label]
+    first = np.where(by_label.any(axis=1), by_label.argmax(axis=1), -1)
 
     counted = first[vectors.unit] >= 0
-    flat = vectors.term[counted] * n_heads + first[vectors.unit[counted]]
+    flat = vectors.term[counted] * n_labels + first[vectors.unit[counted]]
     mass = vectors.weight[counted] * vectors.size[vectors.unit[counted]]
-    centres = np.bincount(flat, mass, minlength=len(vectors.terms) * n_heads).reshape(-1, n_heads)
+    centres = np.bincount(flat, mass, minlength=len(vectors.terms) * n_labels).reshape(-1, n_labels)
     centres /= np.maximum(np.sqrt((centres * centres).sum(axis=0)), 1e-12)
-    likeness = np.zeros((n_units, n_heads))
-    for head in range(n_heads):
-        likeness[:, head] = np.bincount(vectors.unit, vectors.weight * centres[vectors.term, head], minlength=n_units)
+    likeness = np.zeros((n_units, n_labels))
+    for label in range(n_labels):
+        likeness[:, label] = np.bincount(vectors.unit, vectors.weight * centres[vectors.term, label], minlength=n_units)
     # Rounded, so that ties do not depend on the last bit of a floating-point sum.
     likeness = likeness.round(9)
     return np.where(likeness.any(axis=1), likeness.argmax(axis=1), -1)

@@ -16,7 +16,7 @@ from tests.servers.launching import Json, faulty_entry, write_config
 from tests.waiting import until
 
 from toolcrib import CallContext, Plugin, Tool, Toolcrib
-from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.config import parse_config, read_config
 from toolcrib.core.errors import InvalidConfig, SourceUnavailable
 
@@ -39,7 +39,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]
 
 @pytest.fixture
 def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
+    monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
 
 
 @asynccontextmanager
@@ -137,7 +137,7 @@ async def test_what_is_said_of_a_plugin_stands_before_its_own_words(packages: Pa
 def test_the_top_of_the_catalog_tells_of_plugins_that_nobody_has_imported(packages: Path, tmp_path: Path) -> None:
     install(packages, "saw", RAISES)
     config = parse_config("{}", tmp_path / "mcp.json")
-    assert [(top.name, top.summary) for top in Toolcrib().tops(config, CallContext().principal)] == [
+    assert [(top.name, top.summary) for top in Toolcrib().top_level(config, CallContext().principal)] == [
         ("saw", "The package of saw.")
     ]
 
@@ -165,7 +165,7 @@ async def test_a_policy_holds_for_the_tools_of_a_plugin(packages: Path, tmp_path
     policy = {"rules": [{"then": "hide", "sources": ["saw"]}], "otherwise": "allow"}
     async with crib_of(write_config(tmp_path / "mcp.json", toolcrib={"policy": policy})) as crib:
         assert [*crib.view().tools] == ["hammer.say"]
-        tops = crib.tops(read_config(tmp_path / "mcp.json"), CallContext().principal)
+        tops = crib.top_level(read_config(tmp_path / "mcp.json"), CallContext().principal)
         assert [top.name for top in tops] == ["hammer"]
 
 
@@ -231,7 +231,7 @@ async def test_two_packages_with_a_plugin_of_one_name_are_both_named(packages: P
 
 async def test_a_package_whose_entry_points_cannot_be_read_harms_no_other(packages: Path, tmp_path: Path) -> None:
     install(packages, "broken")
-    (packages / "broken_package-1.0.dist-info" / "entry_points.txt").write_bytes(b"[toolcrib.crib.plugins]\n\xff\n")
+    (packages / "broken_package-1.0.dist-info" / "entry_points.txt").write_bytes(b"[toolcrib.plugins]\n\xff\n")
     install(packages, "saw")
     async with crib_of(write_config(tmp_path / "mcp.json")) as crib:
         assert await say(crib, "saw") == "saw"
@@ -246,7 +246,7 @@ async def test_a_server_stays_where_a_plugin_has_its_name(packages: Path, tmp_pa
     async with crib_of(config) as crib:
         assert "bench.add" in crib.view().tools
         assert reason(crib, "bench-2").startswith("The plugin `bench` cannot be used. The cause: a server")
-        assert [top.name for top in crib.tops(read_config(config), CallContext().principal)] == ["bench"]
+        assert [top.name for top in crib.top_level(read_config(config), CallContext().principal)] == ["bench"]
 
 
 async def test_a_plugin_of_the_program_stays_where_an_installed_one_has_its_name(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.catalogs import registry_of, tool, view_of
 
 from toolcrib.catalog.access import ALLOW_ALL, Access, Rule, Rules
-from toolcrib.catalog.own import OwnTools
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
+from toolcrib.catalog.session_tools import SessionTools
 from toolcrib.catalog.view import Overlay, View
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Tool
@@ -17,7 +17,7 @@ MAIL = tool("mail.send", "Send a mail.")
 NOTE, MARK = tool("mine.note", "Note something."), tool("mine.mark", "Mark something.")
 
 
-def put(own: OwnTools, *tools: Tool) -> SourceEntry:
+def put(own: SessionTools, *tools: Tool) -> SourceEntry:
     name = tools[0].source
     entry = SourceEntry(ScriptedSource(name, tools), SourceStatus.READY)
     own.put(entry, tools)
@@ -26,11 +26,11 @@ def put(own: OwnTools, *tools: Tool) -> SourceEntry:
 
 def test_without_tools_of_its_own_a_session_has_the_very_view() -> None:
     view = view_of(PUSH)
-    assert OwnTools().on(view) is view
+    assert SessionTools().on(view) is view
 
 
 def test_own_tools_stand_beside_the_others_and_are_found_listed_and_named_like_them() -> None:
-    own, view = OwnTools(), view_of(PUSH)
+    own, view = SessionTools(), view_of(PUSH)
     entry = put(own, NOTE)
     seen = own.on(view)
     assert {*seen.tools} == {"git.push", "mine.note"}
@@ -41,7 +41,7 @@ def test_own_tools_stand_beside_the_others_and_are_found_listed_and_named_like_t
 
 
 def test_what_one_source_has_replaces_what_it_had_and_leaves_the_others() -> None:
-    own, view = OwnTools(), view_of(PUSH)
+    own, view = SessionTools(), view_of(PUSH)
     put(own, tool("yours.do"))
     put(own, NOTE)
     put(own, NOTE, MARK)
@@ -51,7 +51,7 @@ def test_what_one_source_has_replaces_what_it_had_and_leaves_the_others() -> Non
 
 
 def test_the_catalog_may_change_below() -> None:
-    own, registry = OwnTools(), registry_of(PUSH)
+    own, registry = SessionTools(), registry_of(PUSH)
     put(own, NOTE)
     assert {*own.on(View.of(registry.state, LOCAL)).tools} == {"git.push", "mine.note"}
     registry.register(PULL)
@@ -59,7 +59,7 @@ def test_the_catalog_may_change_below() -> None:
 
 
 def test_what_is_seen_is_made_once_for_as_long_as_nothing_changes() -> None:
-    own, view = OwnTools(), view_of(PUSH)
+    own, view = SessionTools(), view_of(PUSH)
     put(own, NOTE)
     first = own.on(view)
     assert own.on(view).visible is first.visible
@@ -68,7 +68,7 @@ def test_what_is_seen_is_made_once_for_as_long_as_nothing_changes() -> None:
 
 
 def test_policy_holds_for_own_tools_too() -> None:
-    own, registry = OwnTools(), registry_of(PUSH)
+    own, registry = SessionTools(), registry_of(PUSH)
     put(own, NOTE, MARK)
     rules = Rules((Rule(Access.HIDDEN, tools=("mine.note",)), Rule(Access.SEE, tools=("mine.mark",))), Access.CALL)
     guest = Principal("guest")
@@ -79,14 +79,14 @@ def test_policy_holds_for_own_tools_too() -> None:
 
 
 def test_an_own_source_stands_before_one_of_its_name() -> None:
-    own, view = OwnTools(), view_of(PUSH)
+    own, view = SessionTools(), view_of(PUSH)
     entry = put(own, tool("git.push", "Push somebody."))
     assert own.on(view).tools["git.push"].description == "Push somebody."
     assert own.on(view).sources["git"] is entry
 
 
 def test_tools_of_a_session_stand_beside_what_the_principal_has_for_itself() -> None:
-    own, registry = OwnTools(), registry_of(PUSH)
+    own, registry = SessionTools(), registry_of(PUSH)
     entry = put(own, NOTE)
     mail = SourceEntry(ScriptedSource("mail", [MAIL]), SourceStatus.READY)
     view = View.of(registry.state, LOCAL, ALLOW_ALL, Overlay({MAIL.id: MAIL}, {"mail": mail}))

@@ -11,28 +11,28 @@ from typing import Generic, TypeVar
 
 from toolcrib.catalog.access import EVERYTHING, Access, Permissions, Policy, Subject
 from toolcrib.catalog.bundles import Contents
+from toolcrib.catalog.catalog_state import CatalogState
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import CatalogState
-from toolcrib.catalog.view import NO_OVERLAY, Decisions, Insight, Overlay, View, Visible
+from toolcrib.catalog.view import NO_OVERLAY, Decisions, Overlay, QueryKnowledge, View, Visible
 from toolcrib.core.principal import Principal
 
-MAX_KEPT = 1_000
+MAX_CACHED = 1_000
 """How many views are cached (each for one principal in one bundle), and how many visible parts (each for one set of
 permissions). The entries that were used last stay."""
 
 
-class Views:
+class ViewCache:
     """The views of all principals. Any thread can use it.
 
     Principals with equal permissions and without own tools share one `Visible`.
     """
 
-    def __init__(self, registry: ToolRegistry, policy: Policy, insight: Insight | None = None) -> None:
+    def __init__(self, registry: ToolRegistry, policy: Policy, knowledge: QueryKnowledge | None = None) -> None:
         self._registry = registry
-        self._insight = insight
+        self._knowledge = knowledge
         self._turning = threading.Lock()
         """Held by a thread that begins an epoch. Readers do not wait for it."""
-        self._epoch = _Epoch(policy, registry.state, insight)
+        self._epoch = _Epoch(policy, registry.state, knowledge)
 
     @property
     def policy(self) -> Policy:
@@ -41,7 +41,7 @@ class Views:
     @policy.setter
     def policy(self, policy: Policy) -> None:
         with self._turning:
-            self._epoch = _Epoch(policy, self._registry.state, self._insight)
+            self._epoch = _Epoch(policy, self._registry.state, self._knowledge)
 
     @contextmanager
     def turning_to(self, policy: Policy) -> Generator[None]:
@@ -73,7 +73,7 @@ class Views:
 
     def _followed(self, epoch: _Epoch, state: CatalogState) -> _Epoch:
         """Return an epoch for `state` that follows `epoch`. Do not store it if a different one has begun since."""
-        new = _Epoch(epoch.policy, state, self._insight, epoch)
+        new = _Epoch(epoch.policy, state, self._knowledge, epoch)
         with self._turning:
             if self._epoch is epoch:
                 self._epoch = new
@@ -109,7 +109,7 @@ class _Epoch:
     """The caches for one policy and one state. Entries of a different policy or state cannot get into them."""
 
     def __init__(
-        self, policy: Policy, state: CatalogState, insight: Insight | None, before: _Epoch | None = None
+        self, policy: Policy, state: CatalogState, knowledge: QueryKnowledge | None, before: _Epoch | None = None
     ) -> None:
         """Make empty caches. `before` is an earlier epoch of the same policy.
 
@@ -118,7 +118,7 @@ class _Epoch:
         """
         self.policy = policy
         self.state = state
-        self._insight = insight
+        self._knowledge = knowledge
         self._views: _Recent[tuple[Principal, tuple[Contents, ...]], View] = _Recent()
         self._shared: _Recent[Permissions, Visible] = _Recent()
         self._earlier: _Recent[Permissions, Decisions] = _Recent()
@@ -133,7 +133,7 @@ class _Epoch:
             visible = self._visible(permissions)
             if overlay is not NO_OVERLAY:
                 visible = Visible(self.state, permissions, overlay, base=visible)
-            view = View(visible, principal, self._insight)
+            view = View(visible, principal, self._knowledge)
             self._views.put((principal, within), view)
         return view
 
@@ -160,27 +160,27 @@ ValueT = TypeVar("ValueT")
 
 
 class _Recent(Generic[KeyT, ValueT]):
-    """A cache with the `MAX_KEPT` entries that were used last."""
+    """A cache with the `MAX_CACHED` entries that were used last."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[KeyT, ValueT] = OrderedDict()
+        self._entries: OrderedDict[KeyT, ValueT] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: KeyT) -> ValueT | None:
         with self._lock:
-            value = self._kept.get(key)
+            value = self._entries.get(key)
             if value is not None:
-                self._kept.move_to_end(key)
+                self._entries.move_to_end(key)
             return value
 
     def put(self, key: KeyT, value: ValueT) -> None:
         with self._lock:
-            self._kept[key] = value
-            self._kept.move_to_end(key)
-            if len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
+            self._entries[key] = value
+            self._entries.move_to_end(key)
+            if len(self._entries) > MAX_CACHED:
+                self._entries.popitem(last=False)
 
     def items(self) -> list[tuple[KeyT, ValueT]]:
         """Return a copy of all entries, least recently used first."""
         with self._lock:
-            return [*self._kept.items()]
+            return [*self._entries.items()]

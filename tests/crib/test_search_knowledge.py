@@ -100,7 +100,7 @@ def config_of(model: Model | Callable[[], Model] | None, *without: str) -> Confi
 
 def take_over(crib: Toolcrib, config: Config) -> None:
     crib.registry.set_weights(config.search.weights)
-    crib.insights.apply(config)
+    crib.knowledge.apply(config)
 
 
 @asynccontextmanager
@@ -133,9 +133,9 @@ async def test_while_vectors_are_made_search_answers_at_once_by_words_and_then_b
     async with crib_of(SEND, READ, model=model) as crib:
         assert await found(crib, "letter") == [SEND.id]
         assert await found(crib, "mail") == []
-        assert not await crib.insights.settled(0)
+        assert not await crib.knowledge.settled(0)
         may_go_on.set()
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         assert await found(crib, "mail") == [SEND.id]
         assert await found(crib, "peruse") == [READ.id]
 
@@ -151,7 +151,7 @@ async def test_search_waits_for_no_model_that_is_still_being_opened() -> None:
         take_over(crib, config_of(opening))
         assert await found(crib, "letter") == [SEND.id]
         may_open.set()
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         assert await found(crib, "mail") == [SEND.id]
 
 
@@ -159,8 +159,8 @@ async def test_search_waits_half_a_second_for_a_model_on_this_machine_and_then_f
     may_go_on = threading.Event()
     model = Model(asking=lambda _: may_go_on.wait(2 * LONG_S))
     async with crib_of(SEND, READ, model=model) as crib:
-        assert await crib.insights.settled(LONG_S)
-        embedding = crib.insights.embedding
+        assert await crib.knowledge.settled(LONG_S)
+        embedding = crib.knowledge.embedding
         assert embedding is not None
         try:
             with anyio.fail_after(LONG_S):
@@ -176,7 +176,7 @@ async def test_a_search_is_held_up_by_no_functions_that_take_long() -> None:
     """Functions that block take all the threads that a program usually has."""
     may_end = threading.Event()
     async with crib_of(SEND, model=Model()) as crib, anyio.create_task_group() as tasks:
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         begun = 0
 
         def wait() -> None:
@@ -196,7 +196,7 @@ async def test_a_search_is_held_up_by_no_functions_that_take_long() -> None:
 async def test_what_is_no_search_and_a_blank_query_ask_a_model_elsewhere_nothing() -> None:
     model = Model(is_local=False)
     async with crib_of(SEND, READ, model=model) as crib:
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         for query in ("", "  ", "\n"):
             assert await found(crib, query) == [READ.id, SEND.id, WEIGH.id]
         await crib.perform("search_nodes", {"query": " "})
@@ -211,7 +211,7 @@ async def test_what_is_no_search_and_a_blank_query_ask_a_model_elsewhere_nothing
 async def test_what_is_near_an_id_that_does_not_exist_is_said_without_a_model() -> None:
     model = Model()
     async with crib_of(SEND, READ, model=model) as crib:
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         with pytest.raises(ToolNotFound) as raised:
             await crib.perform("expand_tool", {"tool_id": "post.letter_sender"})
         assert model.queries == []
@@ -232,7 +232,7 @@ async def test_closing_a_crib_keeps_nothing_else_waiting() -> None:
     model = Model(before=wait)
 
     async def go_on() -> None:
-        await until(lambda: crib.insights.embedding is None, "the crib is being closed")
+        await until(lambda: crib.knowledge.embedding is None, "the crib is being closed")
         order.append("something else")
         may_go_on.set()
 
@@ -246,7 +246,7 @@ async def test_closing_a_crib_keeps_nothing_else_waiting() -> None:
 
 async def test_after_its_end_a_crib_is_searched_by_words() -> None:
     async with crib_of(SEND, model=Model()) as crib:
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
     crib.add(len, name="letters", description="Counts letters.")
     assert crib.search_tools("letter").tool_ids == ("functions.letters",)
     assert crib.search_tools("mail").tool_ids == ()
@@ -258,15 +258,15 @@ async def test_after_its_end_a_crib_is_searched_by_words() -> None:
 async def test_another_model_takes_the_place_of_the_one_before_and_none_leaves_words() -> None:
     one, other = Model("one"), Model("other", dim=6)
     async with crib_of(SEND, READ, model=one) as crib:
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         assert await found(crib, "mail") == [SEND.id]
         take_over(crib, config_of(other))
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         assert await found(crib, "mail") == [SEND.id]
         assert sorted(one.documents) == sorted(other.documents)
         assert other.queries == ["mail"]
         take_over(crib, config_of(None))
-        assert crib.insights.embedding is None
+        assert crib.knowledge.embedding is None
         assert await found(crib, "mail") == []
         assert await found(crib, "letter") == [SEND.id]
 
@@ -276,12 +276,12 @@ async def test_a_configuration_that_says_the_same_of_the_model_leaves_it_as_it_i
     config = config_of(model)
     async with crib_of(SEND) as crib:
         take_over(crib, config)
-        assert await crib.insights.settled(LONG_S)
-        embedding = crib.insights.embedding
+        assert await crib.knowledge.settled(LONG_S)
+        embedding = crib.knowledge.embedding
         take_over(
             crib, replace(config, search=replace(config.search, weights=config.search.weights.without("clauses")))
         )
-        assert crib.insights.embedding is embedding
+        assert crib.knowledge.embedding is embedding
         assert len(model.documents) == 2
 
 
@@ -296,13 +296,13 @@ async def test_a_model_that_could_not_be_used_is_tried_again_with_the_next_confi
     config = config_of(opening)
     async with crib_of(SEND) as crib:
         take_over(crib, config)
-        assert await crib.insights.settled(LONG_S)
-        assert crib.insights.embedding is not None
-        assert crib.insights.embedding.condition.problem == "the folder does not exist"
+        assert await crib.knowledge.settled(LONG_S)
+        assert crib.knowledge.embedding is not None
+        assert crib.knowledge.embedding.condition.problem == "the folder does not exist"
         assert await found(crib, "mail") == []
         models.append(Model())
         take_over(crib, config)
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         assert await found(crib, "mail") == [SEND.id]
 
 
@@ -311,7 +311,7 @@ async def test_without_the_signal_vectors_change_nothing_and_no_query_is_sent_aw
     config = config_of(model, "embedding")
     async with crib_of(SEND) as crib:
         take_over(crib, config)
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         assert await found(crib, "mail") == []
         assert model.queries == []
         take_over(crib, replace(config, search=replace(config.search, weights=EVERYTHING)))
@@ -344,19 +344,19 @@ async def test_a_changed_tool_is_embedded_anew_and_one_that_is_not_never_again()
     crib.add_source(ScriptedSource("shop", [WEIGH]))
     async with crib:
         assert await crib.ready(LONG_S)
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         assert len(model.documents) == 3
         changed = replace(SEND, description="Takes a document to somebody.")
         source.offer(changed, tool("post.stamp", "Stamps it."))
         await until(lambda: crib.view().tools[SEND.id].description == changed.description, "it is listed again")
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         (new,) = model.documents[3:]
         assert changed.description in new
         assert await found(crib, "peruse") == [SEND.id]
         assert await found(crib, "mail") == []
         source.offer(SEND, tool("post.stamp", "Stamps it."))
         await until(lambda: crib.view().tools[SEND.id].description == SEND.description, "as it was")
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         assert len(model.documents) == 4
 
 
@@ -374,7 +374,7 @@ async def test_an_endpoint_is_asked_once_for_a_text_over_restarts_too(tmp_path: 
                 crib.add_source(ScriptedSource("post", tools))
                 async with crib:
                     assert await crib.ready(LONG_S)
-                    assert await crib.insights.settled(LONG_S)
+                    assert await crib.knowledge.settled(LONG_S)
                     page = await crib.perform("search_tools", {"query": "letter"})
                     assert isinstance(page, SearchPage)
                     return [pointer.confidence or 0.0 for pointer in page.results]
@@ -404,8 +404,8 @@ async def test_a_store_that_fails_costs_nothing_but_its_vectors() -> None:
 
     async with crib_of(SEND, model=Model(), store=Failing()) as crib:
         assert await found(crib, "letter") == [SEND.id]
-        assert crib.insights.embedding is not None
-        embedding = crib.insights.embedding
+        assert crib.knowledge.embedding is not None
+        embedding = crib.knowledge.embedding
         await until(lambda: embedding.condition.problem, "it is told")
         assert await found(crib, "letter") == [SEND.id]
 
@@ -418,8 +418,8 @@ async def test_vectors_of_tools_that_left_are_forgotten() -> None:
     crib.add_source(source)
     async with crib:
         assert await crib.ready(LONG_S)
-        assert await crib.insights.settled(LONG_S)
-        embedding = crib.insights.embedding
+        assert await crib.knowledge.settled(LONG_S)
+        embedding = crib.knowledge.embedding
         assert embedding is not None
         assert embedding.vectors is not None
         assert len(embedding.vectors) == 3_000
@@ -444,8 +444,8 @@ async def test_tools_that_come_and_go_from_many_threads_all_have_their_vectors_i
         async with anyio.create_task_group() as tasks:
             for number in range(8):
                 tasks.start_soon(to_thread.run_sync, come_and_go, number)
-        assert await crib.insights.settled(LONG_S)
-        embedding = crib.insights.embedding
+        assert await crib.knowledge.settled(LONG_S)
+        embedding = crib.knowledge.embedding
         assert embedding is not None
         condition = embedding.condition
         assert (condition.embedded, condition.wanted) == (len(crib.view().tools),) * 2 == (82, 82)
@@ -474,11 +474,11 @@ async def test_tools_of_a_principals_own_have_vectors_and_leave_no_trace_for_oth
     async with crib:
         take_over(crib, config_of(Model("one")))
         assert await crib.ready(LONG_S, principal=eve)
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         before = [crib.view(eve).mark("parrot"), await found(crib, "parrot", "eve"), await found(crib, "mail", "eve")]
         assert before[1:] == [[], [SEND.id]]
         assert await crib.ready(LONG_S, principal=ada)
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         assert "desk.echo" in await found(crib, "parrot", "ada")
         assert before == [
             crib.view(eve).mark("parrot"),
@@ -487,16 +487,16 @@ async def test_tools_of_a_principals_own_have_vectors_and_leave_no_trace_for_oth
         ]
         # Those that are there already have vectors of the next model, too.
         take_over(crib, config_of(Model("other")))
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         assert "desk.echo" in await found(crib, "parrot", "ada")
         assert await crib.ready(LONG_S, principal=bob)
-        assert await crib.insights.settled(LONG_S)
+        assert await crib.knowledge.settled(LONG_S)
         assert "desk.echo" in await found(crib, "parrot", "bob")
         # And when the last of them has gone, nobody wants their vectors.
-        embedding = crib.insights.embedding
+        embedding = crib.knowledge.embedding
         assert embedding is not None
         assert embedding.condition.wanted > 2
-        crib.lockers.close()
+        crib.isolated_sources.close()
         await until(lambda: embedding.condition.wanted == 2, "their tools are wanted no more")
 
 
@@ -511,7 +511,7 @@ async def test_where_the_audit_is_off_it_is_said_that_nothing_is_learned(
     with caplog.at_level(logging.WARNING):
         crib.add_config(config)
     assert "nothing is learned from past calls" in caplog.text
-    assert crib.insights.history_for(Principal("local")) is None
+    assert crib.knowledge.history_for(Principal("local")) is None
 
 
 async def test_a_program_hands_over_a_model_of_its_own_which_stands_before_that_of_a_configuration(
@@ -523,7 +523,7 @@ async def test_a_program_hands_over_a_model_of_its_own_which_stands_before_that_
     take_over(crib, config_of(theirs))
     for _ in range(2):  # a crib that has ended can be entered once more
         async with crib:
-            assert await crib.insights.settled(LONG_S)
+            assert await crib.knowledge.settled(LONG_S)
             assert crib.search_tools("mail").results[0].tool_id == SEND.id
     assert (len(mine.documents) >= 3, theirs.documents) == (True, [])
 

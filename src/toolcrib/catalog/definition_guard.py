@@ -13,7 +13,8 @@ from threading import Event
 import anyio
 from anyio import to_thread
 
-from toolcrib.catalog.state import SourceEntry
+from toolcrib.catalog.catalog_state import SourceEntry
+from toolcrib.core.properties import renamed
 from toolcrib.core.tools import Tool
 from toolcrib.definitions.drift import (
     DEFAULT_PINS,
@@ -73,7 +74,7 @@ class _Patience:
         return time.monotonic() < self.until
 
 
-class Guard:
+class DefinitionGuard:
     """Decides which tool definitions are shown. Sources without a known origin (`entry.origin` empty) are not checked.
 
     The store counts the versions of definitions. Without a store, or while it cannot be used, versions are counted only
@@ -117,7 +118,7 @@ class Guard:
         finally:
             given_up.set()
 
-    async def has_turned(self) -> bool:
+    async def has_changed(self) -> bool:
         """Return whether judgements can have changed since the last call of this method."""
         now, reads_again = await to_thread.run_sync(
             lambda: (self._goes_by(), self._reads_again()), limiter=self._threads
@@ -125,25 +126,28 @@ class Guard:
         turned, self._judged_by = reads_again or now != self._judged_by, now
         return turned
 
-    def approve(self, judgements: Iterable[tuple[SourceEntry, Judgement]], by: str) -> None:
+    def pin(self, judgements: Iterable[tuple[SourceEntry, Judgement]], by: str) -> None:
         """Pin the definitions that these sources offer now.
 
         Raises:
             OSError, sqlite3.Error: the pins cannot be stored.
             ValueError: this guard has no store.
         """
-        self._kept().put(_pin(entry, each, by) for entry, each in judgements)
+        self._writable().put(_pin(entry, each, by) for entry, each in judgements)
 
-    def withdraw(self, pins: Iterable[Pin], by: str) -> None:
+    def unpin(self, pins: Iterable[Pin], by: str) -> None:
         """Remove these pins.
 
         Raises:
             OSError, sqlite3.Error: the change cannot be stored.
             ValueError: this guard has no store.
         """
-        self._kept().put(Pin(pin.source, pin.origin, pin.shown, pin.name, None, pin.version, by) for pin in pins)
+        self._writable().put(Pin(pin.source, pin.origin, pin.shown, pin.name, None, pin.version, by) for pin in pins)
 
-    def _kept(self) -> PinStore:
+    approve = renamed("approve", pin)
+    withdraw = renamed("withdraw", unpin)
+
+    def _writable(self) -> PinStore:
         if self._store is None:
             raise ValueError("pins cannot be stored, because no pin store was given")
         return self._store
@@ -163,13 +167,13 @@ class Guard:
 
     def _reads_again(self) -> bool:
         """Return whether the store can be read again after a failure. The stamp does not show that a lock has ended."""
-        for place in [*self._unread]:
+        for key in [*self._unread]:
             try:
-                _ = self._kept().of(*place), self._kept().seen(*place)
+                _ = self._writable().of(*key), self._writable().seen(*key)
             except (OSError, sqlite3.Error):
                 continue
-            self._unread.discard(place)  # here, because its source may be gone and is then not judged again
-            self._note(place, None)
+            self._unread.discard(key)  # here, because its source may be gone and is then not judged again
+            self._note(key, None)
             return True
         return False
 
@@ -228,31 +232,31 @@ class Guard:
 
     def _known(self, entry: SourceEntry, tools: Iterable[Tool], definitions: Mapping[str, bytes]) -> _Known:
         """Read what the store has about a source. If it cannot be read, log that once."""
-        place = entry.name, entry.origin
-        here = self._seen.setdefault(place, {})
+        key = entry.name, entry.origin
+        here = self._seen.setdefault(key, {})
         if self._store is None:
             return _Known({}, here)
         try:
-            pins = self._store.of(*place)
+            pins = self._store.of(*key)
             same = {tool.name: tool for tool in tools}
             same = {pin.name: same[pin.name] for pin in pins if definitions.get(pin.name) == pin.definition}
             known = _Known(
                 {pin.name: _approved(entry, pin, same.get(pin.name)) for pin in pins},
-                {**here, **{each.name: each for each in self._store.seen(*place)}},
+                {**here, **{each.name: each for each in self._store.seen(*key)}},
             )
         except (OSError, sqlite3.Error, ValueError) as error:
             if not isinstance(error, ValueError):
-                self._unread.add(place)
-            self._note(place, f"{self._store.path}: {error}")
+                self._unread.add(key)
+            self._note(key, f"{self._store.path}: {error}")
             return _Known({}, here, is_readable=False)
-        self._note(place, None)
+        self._note(key, None)
         return known
 
-    def _note(self, place: tuple[str, str], problem: str | None) -> None:
+    def _note(self, key: tuple[str, str], problem: str | None) -> None:
         before = self.problem
-        self._problems.pop(place, None)
+        self._problems.pop(key, None)
         if problem is not None:
-            self._problems[place] = problem
+            self._problems[key] = problem
         if self.problem == before:
             return
         if self.problem is not None:
@@ -280,15 +284,15 @@ class Guard:
         return versions
 
     def _keep(self, entry: SourceEntry, new: list[Seen], offered: Collection[str]) -> None:
-        place = entry.name, entry.origin
-        if new and self._store is not None and place not in self._problems:
+        key = entry.name, entry.origin
+        if new and self._store is not None and key not in self._problems:
             try:
-                self._store.see(*place, new, offered)
+                self._store.see(*key, new, offered)
             except (OSError, sqlite3.Error) as error:
                 logger.warning("versions of definitions cannot be stored: %s: %s", self._store.path, error)
             else:
                 return
-        here = self._seen[place]
+        here = self._seen[key]
         here.update((each.name, each) for each in new)
         for name in gone_for_long([(name, len(each.definition)) for name, each in reversed(here.items())], offered):
             del here[name]

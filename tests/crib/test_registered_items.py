@@ -13,7 +13,7 @@ import pytest
 from tests.servers.launching import faulty_entry, write_config
 from tests.waiting import until
 
-import toolcrib.crib.crib
+import toolcrib.crib.following
 from toolcrib import Capability, Category, OwnCheck, ProgramOnPath, Tool, Toolcrib, VariableSet
 from toolcrib.catalog.bundles import ToolBundle
 from toolcrib.catalog.overrides import MetadataOverride
@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolcrib.crib.crib, "POLL_S", 0.01)
+    monkeypatch.setattr(toolcrib.crib.following, "POLL_S", 0.01)
 
 
 def ids(crib: Toolcrib) -> list[str]:
@@ -77,7 +77,7 @@ def damaged(path: Path, damage: str) -> None:
 
 async def test_what_is_kept_is_there_at_once_and_after_a_restart(path: Path) -> None:
     first = Toolcrib(registrations=RegistrationStore(path))
-    first.keep(*EVERYTHING)
+    first.register(*EVERYTHING)
     second = Toolcrib(registrations=RegistrationStore(path))
     async with second:
         for crib in (first, second):
@@ -94,7 +94,7 @@ async def test_what_is_kept_is_there_at_once_and_after_a_restart(path: Path) -> 
 
 async def test_what_is_only_declared_is_gone_after_a_restart(path: Path) -> None:
     crib = Toolcrib(registrations=RegistrationStore(path))
-    crib.declare(OPS)
+    crib.register_declared(OPS)
     assert ids(crib) == ["ops.disk", "ops.load"]
     async with Toolcrib(registrations=RegistrationStore(path)) as other:
         assert ids(other) == []
@@ -102,17 +102,17 @@ async def test_what_is_only_declared_is_gone_after_a_restart(path: Path) -> None
 
 async def test_what_is_forgotten_is_gone_here_and_after_a_restart(path: Path) -> None:
     crib = Toolcrib(registrations=RegistrationStore(path))
-    crib.keep(*EVERYTHING)
-    crib.forget("tool", "ops.load")
-    crib.forget(Kind.CATEGORY, "Machines/Disks")
+    crib.register(*EVERYTHING)
+    crib.unregister("tool", "ops.load")
+    crib.unregister(Kind.CATEGORY, "Machines/Disks")
     assert ids(crib) == ["ops.disk"]
     with pytest.raises(InvalidConfig, match="`disks`"):
-        crib.forget("bundle", "disks")
-    crib.forget("bundle", "all")
-    crib.forget("bundle", "disks")
+        crib.unregister("bundle", "disks")
+    crib.unregister("bundle", "all")
+    crib.unregister("bundle", "disks")
     with pytest.raises(NotFound, match="the bundle `disks` is not registered"):
-        crib.forget("bundle", "disks")
-    crib.forget("tool", "ops.disk")
+        crib.unregister("bundle", "disks")
+    crib.unregister("tool", "ops.disk")
 
     async with Toolcrib(registrations=RegistrationStore(path)) as other:
         for each in (crib, other):
@@ -123,16 +123,16 @@ async def test_what_is_forgotten_is_gone_here_and_after_a_restart(path: Path) ->
 
 def test_all_of_several_things_are_kept_or_none(path: Path) -> None:
     crib = Toolcrib(registrations=RegistrationStore(path))
-    crib.keep(read_declared("ops", "disk", DISK))
+    crib.register(read_declared("ops", "disk", DISK))
     other = read_declared("ops", "disk", LOAD)
     with pytest.raises(InvalidConfig, match=r"`ops\.disk` is already registered, and differs"):
-        crib.keep(ToolBundle("new"), other)
+        crib.register(ToolBundle("new"), other)
     with pytest.raises(InvalidConfig, match="the bundle `broken`"):
-        crib.keep(ToolBundle("new"), ToolBundle("broken", includes=("nowhere",)))
+        crib.register(ToolBundle("new"), ToolBundle("broken", includes=("nowhere",)))
     assert [row.key for row in RegistrationStore(path).all()] == [("tool", "ops.disk")]
 
-    crib.keep(read_declared("ops", "disk", DISK))
-    crib.keep(ToolBundle("new"), other, replacing=True)
+    crib.register(read_declared("ops", "disk", DISK))
+    crib.register(ToolBundle("new"), other, replacing=True)
     assert crib.view().tools["ops.disk"].description == "How busy it is."
     assert sorted(bundle.name for bundle in crib.bundles) == ["new"]
 
@@ -140,12 +140,12 @@ def test_all_of_several_things_are_kept_or_none(path: Path) -> None:
 def test_what_is_code_cannot_be_kept_and_without_a_store_nothing_can(path: Path) -> None:
     crib = Toolcrib(registrations=RegistrationStore(path))
     with pytest.raises(InvalidConfig, match="`room` is checked by Python code"):
-        crib.keep(Capability("room", OwnCheck(lambda: True)))
+        crib.register(Capability("room", OwnCheck(lambda: True)))
     for thing, why in ((Tool("ops", "free"), "the tool `ops.free` cannot be stored"), (print, "cannot be stored")):
         with pytest.raises(InvalidConfig, match=why):
-            crib.keep(cast("Registrable", thing))
+            crib.register(cast("Registrable", thing))
     with pytest.raises(InvalidConfig, match="registrations="):
-        Toolcrib().keep(OPS)
+        Toolcrib().register(OPS)
     assert not path.exists()
 
 
@@ -227,33 +227,33 @@ async def test_a_row_that_cannot_be_read_is_told_of_and_in_the_way_of_nothing(pa
         assert ids(crib) == ["ops.disk"]
         names = [problem.partition(":")[0].split("`")[1] for problem in crib.registration_problems]
         assert sorted(names) == ["B", "damaged", "noname", "odd", "of a newer version", "ops.*", "ops.bad", "orphan"]
-        crib.keep(ToolBundle("good"))
-        crib.forget("tool", "ops.bad")
+        crib.register(ToolBundle("good"))
+        crib.unregister("tool", "ops.bad")
     assert len(store.all()) == 10
 
 
 def test_what_the_program_has_of_its_own_wins_too(path: Path) -> None:
     store = kept_in(path, ("tool", "ops.disk", DISK), ("category", "Mine", {}), ("capability", "key", {"env": "X"}))
     crib = Toolcrib(registrations=store)
-    crib.declare(read_declared_source("ops", {"tools": {"load": LOAD}}))
+    crib.register_declared(read_declared_source("ops", {"tools": {"load": LOAD}}))
     crib.add_category(Category(("Mine",), summary="Mine"))
     crib.add_capability(Capability("key", VariableSet("Y")))
-    crib.keep(ToolBundle("good"))
+    crib.register(ToolBundle("good"))
     assert ids(crib) == ["ops.load"]
     assert len(crib.registration_problems) == 3
     with pytest.raises(
         InvalidConfig,
         match=r"`ops.more`: the name `ops` is already used by a server, a plugin or a source of this program",
     ):
-        crib.keep(read_declared("ops", "more", LOAD))
+        crib.register(read_declared("ops", "more", LOAD))
 
 
 def test_a_bundle_that_one_of_the_program_includes_is_not_forgotten(path: Path) -> None:
     crib = Toolcrib(registrations=RegistrationStore(path))
-    crib.keep(ToolBundle("inner"))
+    crib.register(ToolBundle("inner"))
     crib.add_bundle(ToolBundle("outer", includes=("inner",)))
     with pytest.raises(InvalidConfig, match="nothing was removed: outer: includes unknown bundle `inner`"):
-        crib.forget("bundle", "inner")
+        crib.unregister("bundle", "inner")
     assert len(RegistrationStore(path).all()) == 1
 
 
@@ -262,17 +262,17 @@ async def test_what_is_served_of_a_registered_bundle_stays_closed_when_somebody_
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Toolcrib(registrations=RegistrationStore(path)) as crib, anyio.create_task_group() as tasks:
-        crib.keep(OPS, ToolBundle("disks", required=("ops.disk",)))
+        crib.register(OPS, ToolBundle("disks", required=("ops.disk",)))
         crib.confine("disks")
         tasks.start_soon(crib.follow)
-        Toolcrib(registrations=RegistrationStore(path)).forget("bundle", "disks")
+        Toolcrib(registrations=RegistrationStore(path)).unregister("bundle", "disks")
         await until(lambda: "stays the only bundle served" in caplog.text, "it is told")
         assert ids(crib) == ["ops.disk"]
         # And whatever else is registered meanwhile is heeded.
-        Toolcrib(registrations=RegistrationStore(path)).keep(MetadataOverride.of("ops.disk", risk="none"))
+        Toolcrib(registrations=RegistrationStore(path)).register(MetadataOverride.of("ops.disk", risk="none"))
         await until(lambda: crib.view().tools["ops.disk"].metadata.risk == "none", "another change is taken over")
         with pytest.raises(InvalidConfig, match="is being served"):
-            crib.forget("bundle", "disks")
+            crib.unregister("bundle", "disks")
         tasks.cancel_scope.cancel()
 
 
@@ -284,10 +284,10 @@ async def test_what_another_program_registers_comes_and_goes_while_this_one_runs
     async with Toolcrib(registrations=RegistrationStore(path)) as crib, anyio.create_task_group() as tasks:
         tasks.start_soon(crib.follow)
         other = Toolcrib(registrations=RegistrationStore(path))
-        other.keep(*EVERYTHING)
+        other.register(*EVERYTHING)
         await until(lambda: ids(crib) == ["ops.disk", "ops.load"], "what was registered is here")
         assert crib.search_tools("how busy is it").results[0].tool_id == "ops.load"
-        other.forget("tool", "ops.load")
+        other.unregister("tool", "ops.load")
         await until(lambda: ids(crib) == ["ops.disk"], "what was removed is gone")
         tasks.cancel_scope.cancel()
 
@@ -327,7 +327,7 @@ async def test_a_store_that_goes_bad_leaves_what_was_read_and_says_so_once(
         (problem,) = crib.registration_problems
         assert "in force" in problem
         for _ in range(5):
-            await anyio.sleep(toolcrib.crib.crib.POLL_S)
+            await anyio.sleep(toolcrib.crib.following.POLL_S)
         assert ids(crib) == ["ops.disk"]
         assert [record.message for record in caplog.records].count(problem) == 1
 

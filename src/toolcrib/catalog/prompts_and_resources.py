@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolcrib.catalog.state import SourceEntry
+from toolcrib.catalog.catalog_state import SourceEntry
 from toolcrib.core.names import URI_SCHEME, full_names, resource_uri, split_resource_uri, unique_names
 from toolcrib.core.properties import cached_property
 
@@ -24,7 +24,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class PromptsAndResources:
     """The prompts and resources of some sources.
 
     A prompt is named `source__name`, adjusted like the names of tools; a resource has the URI `toolcrib://source/URI`.

@@ -19,12 +19,12 @@ from tests.servers.launching import write_config
 from tests.waiting import until
 
 from toolcrib import Toolcrib
-from toolcrib.catalog import guard, intake
-from toolcrib.catalog.guard import Guard
+from toolcrib.catalog import definition_guard, intake
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
+from toolcrib.catalog.definition_guard import DefinitionGuard
 from toolcrib.catalog.intake import Intake
 from toolcrib.catalog.overrides import MetadataOverride, Overrides
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import SourceUnavailable, StaleExpansion, ToolNotFound
 from toolcrib.core.events import Event, ToolReplaced
@@ -55,7 +55,7 @@ LOG = tool("git.log", "Shows what was recorded.")
 class Catalog:
     """A registry that one source is taken into, and the guard that judges it."""
 
-    def __init__(self, source: ScriptedSource, guard: Guard) -> None:
+    def __init__(self, source: ScriptedSource, guard: DefinitionGuard) -> None:
         self.source = source
         self.guard = guard
         self.registry = ToolRegistry()
@@ -80,9 +80,9 @@ class Catalog:
 
     async def approve(self, *names: str) -> None:
         chosen = [(self.entry, judged) for name, judged in self.entry.judgements.items() if name in names or not names]
-        self.guard.approve(chosen, "ada")
-        assert await self.guard.has_turned()
-        await self.intake.judge_again()
+        self.guard.pin(chosen, "ada")
+        assert await self.guard.has_changed()
+        await self.intake.rejudge()
 
     async def offer(self, *tools: Tool) -> None:
         """Have the source offer these, and wait until they are judged."""
@@ -105,7 +105,7 @@ def store(tmp_path: Path) -> PinStore:
 async def opened(
     store: PinStore | None, *tools: Tool, policy: PinPolicy = DEFAULT_PINS, origin: str = "o1"
 ) -> AsyncGenerator[Catalog]:
-    guard = Guard(store)
+    guard = DefinitionGuard(store)
     guard.policy = policy
     catalog = Catalog(ScriptedSource("git", tools), guard)
     catalog.intake.add(catalog.source, SourceEntry(catalog.source, origin=origin, address=f"uvx {origin}"))
@@ -157,7 +157,7 @@ async def test_another_command_under_the_same_name_is_not_shown(store: PinStore)
 async def test_commands_that_differ_only_in_what_is_not_shown_are_others(store: PinStore) -> None:
     async with opened(store, COMMIT) as catalog:
         await catalog.approve()
-    guard = Guard(store)
+    guard = DefinitionGuard(store)
     source = ScriptedSource("git", [COMMIT])
     (judgement,) = (await guard.judge(SourceEntry(source, origin="o3", address="uvx o1"), [COMMIT])).values()
     assert judgement.verdict is Verdict.QUARANTINE
@@ -167,26 +167,26 @@ async def test_a_command_that_is_only_shown_otherwise_is_the_same(store: PinStor
     async with opened(store, COMMIT) as catalog:
         await catalog.approve()
     entry = SourceEntry(ScriptedSource("git"), origin="o1", address="uvx ***")
-    (judgement,) = (await Guard(store).judge(entry, [COMMIT])).values()
+    (judgement,) = (await DefinitionGuard(store).judge(entry, [COMMIT])).values()
     assert (judgement.verdict, judgement.shown) == (Verdict.PASS, COMMIT)
 
 
 async def test_an_approval_that_is_taken_back_counts_at_once(store: PinStore) -> None:
     async with opened(store, COMMIT, LOG) as catalog:
         await catalog.approve()
-        catalog.guard.withdraw([pin for pin in store.all() if pin.name == "log"], "ada")
-        assert await catalog.guard.has_turned()
-        await catalog.intake.judge_again()
+        catalog.guard.unpin([pin for pin in store.all() if pin.name == "log"], "ada")
+        assert await catalog.guard.has_changed()
+        await catalog.intake.rejudge()
         assert catalog.shown.keys() == {"commit"}
 
 
 async def test_another_policy_counts_without_asking_the_source(store: PinStore) -> None:
     async with opened(store, COMMIT) as catalog:
-        assert not await catalog.guard.has_turned()
+        assert not await catalog.guard.has_changed()
         catalog.guard.policy = PinPolicy(unpinned=Verdict.QUARANTINE)
-        assert await catalog.guard.has_turned()
+        assert await catalog.guard.has_changed()
         catalog.source.failure = SourceUnavailable("It must not be asked.")
-        await catalog.intake.judge_again()
+        await catalog.intake.rejudge()
         assert catalog.shown == {}
 
 
@@ -208,18 +208,18 @@ async def test_a_source_of_which_nobody_knows_what_is_behind_it_is_not_judged(st
 
 
 async def test_a_lookalike_is_kept_away_whichever_of_two_sources_comes_first(store: PinStore) -> None:
-    guard = Guard(store)
+    guard = DefinitionGuard(store)
     guard.policy = PinPolicy(suspicious=Verdict.QUARANTINE)
     twin = Tool("evil", "c\u043emmit", "Records changes.")
     first = SourceEntry(ScriptedSource("evil"), origin="o2")
     (judgement,) = (await guard.judge(first, [twin])).values()
-    await guard.has_turned()
+    await guard.has_changed()
     await guard.judge(SourceEntry(ScriptedSource("git"), origin="o1"), [COMMIT])
 
-    assert await guard.has_turned()
+    assert await guard.has_changed()
     (judgement,) = (await guard.judge(first, [twin])).values()
     assert (judgement.verdict, judgement.shown) == (Verdict.QUARANTINE, None)
-    assert not await guard.has_turned()
+    assert not await guard.has_changed()
 
 
 def test_another_configuration_that_says_nothing_of_it_leaves_the_policy_as_it_is(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ async def test_without_a_store_versions_are_counted_as_long_as_the_program_lasts
         await catalog.offer(NARROWER)
         assert version(catalog) == "2.0.0"
         with pytest.raises(ValueError, match="no pin store was given"):
-            catalog.guard.approve([], "ada")
+            catalog.guard.pin([], "ada")
 
 
 async def call(catalog: Catalog, handle: str) -> None:
@@ -313,7 +313,7 @@ async def test_only_the_last_handles_of_a_tool_pass_however_often_it_is_judged(s
         handle = catalog.view.tools["git.commit"].handle
         for number in range(4):
             await catalog.offer(replace(COMMIT, description=f"Records changes, {number} of them."))
-            await catalog.intake.judge_again()
+            await catalog.intake.rejudge()
         await call(catalog, handle)
         await catalog.offer(WIDER)
         with pytest.raises(StaleExpansion):
@@ -355,10 +355,10 @@ async def test_a_store_that_cannot_be_read_approves_of_nothing_and_says_so(
         await catalog.approve()
         whole = store.path.read_bytes()
         store.path.write_bytes(body)
-        assert await catalog.guard.has_turned()
+        assert await catalog.guard.has_changed()
         with caplog.at_level(logging.WARNING):
-            await catalog.intake.judge_again()
-            await catalog.intake.judge_again()
+            await catalog.intake.rejudge()
+            await catalog.intake.rejudge()
 
         assert catalog.shown == {}
         assert str(store.path) in (catalog.guard.problem or "")
@@ -366,8 +366,8 @@ async def test_a_store_that_cannot_be_read_approves_of_nothing_and_says_so(
         assert len(told) == 1
 
         store.path.write_bytes(whole)
-        assert await catalog.guard.has_turned()
-        await catalog.intake.judge_again()
+        assert await catalog.guard.has_changed()
+        await catalog.intake.rejudge()
         assert (catalog.shown.keys(), catalog.guard.problem) == ({"commit"}, None)
 
 
@@ -377,8 +377,8 @@ async def test_a_store_that_is_gone_approves_of_nothing(store: PinStore) -> None
         await catalog.approve()
         assert catalog.shown.keys() == {"commit"}
         store.path.unlink()
-        assert await catalog.guard.has_turned()
-        await catalog.intake.judge_again()
+        assert await catalog.guard.has_changed()
+        await catalog.intake.rejudge()
         assert catalog.shown == {}
 
 
@@ -387,7 +387,7 @@ async def test_a_definition_in_the_store_that_cannot_be_read_approves_of_nothing
         await catalog.approve()
         (pin,) = store.all()
         store.put([replace(pin, definition=b"{}")])
-        await catalog.intake.judge_again()
+        await catalog.intake.rejudge()
         assert catalog.shown == {}
         assert "not a tool definition" in (catalog.guard.problem or "")
 
@@ -402,13 +402,13 @@ async def test_what_could_not_be_read_for_a_moment_counts_again_without_another_
         await catalog.approve()
         with monkeypatch.context() as while_locked:
             while_locked.setattr(store, "of", locked)
-            await catalog.intake.judge_again()
+            await catalog.intake.rejudge()
             assert catalog.shown == {}
-            assert not await catalog.guard.has_turned(), "nothing is judged again as long as that would end the same"
-        assert await catalog.guard.has_turned()
-        await catalog.intake.judge_again()
+            assert not await catalog.guard.has_changed(), "nothing is judged again as long as that would end the same"
+        assert await catalog.guard.has_changed()
+        await catalog.intake.rejudge()
         assert (catalog.shown.keys(), catalog.guard.problem) == ({"commit"}, None)
-        assert not await catalog.guard.has_turned()
+        assert not await catalog.guard.has_changed()
 
 
 async def test_a_store_that_was_away_for_a_while_has_the_last_word_on_versions(store: PinStore) -> None:
@@ -416,10 +416,10 @@ async def test_a_store_that_was_away_for_a_while_has_the_last_word_on_versions(s
         await catalog.offer(WORDED)
         whole = store.path.read_bytes()
         store.path.write_bytes(b"")
-        await catalog.intake.judge_again()
+        await catalog.intake.rejudge()
         await catalog.offer(WORDED, LOG)
         store.path.write_bytes(whole)
-        await catalog.intake.judge_again()
+        await catalog.intake.rejudge()
         assert version(catalog) == "1.0.1"
 
 
@@ -428,16 +428,16 @@ async def test_a_version_in_the_store_that_is_none_is_counted_from_the_start(sto
         await catalog.approve()
         with closing(sqlite3.connect(store.path)) as file, file:
             file.execute("UPDATE seen SET version = 'x'")
-        await catalog.intake.judge_again()
+        await catalog.intake.rejudge()
         assert (catalog.shown.keys(), version(catalog)) == ({"commit"}, "1.0.0")
 
 
 async def test_one_source_that_cannot_be_judged_fails_alone_and_shows_nothing_more(
     store: PinStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged = Guard.judge
+    judged = DefinitionGuard.judge
 
-    async def fails(guard: Guard, entry: SourceEntry, tools: Iterable[Tool]) -> Mapping[str, Judgement]:
+    async def fails(guard: DefinitionGuard, entry: SourceEntry, tools: Iterable[Tool]) -> Mapping[str, Judgement]:
         if entry.name == "git":
             raise RuntimeError("a fault")
         return await judged(guard, entry, tools)
@@ -446,9 +446,9 @@ async def test_one_source_that_cannot_be_judged_fails_alone_and_shows_nothing_mo
         other = ScriptedSource("shop", [Tool("shop", "pay")])
         catalog.intake.add(other, SourceEntry(other, origin="o2"))
         await catalog.intake.ready()
-        monkeypatch.setattr(Guard, "judge", fails)
+        monkeypatch.setattr(DefinitionGuard, "judge", fails)
         catalog.guard.policy = PinPolicy(unpinned=Verdict.QUARANTINE)
-        await catalog.intake.judge_again()
+        await catalog.intake.rejudge()
 
         assert catalog.view.tools == {}
         assert catalog.entry.status is SourceStatus.FAILED
@@ -459,9 +459,9 @@ async def test_leaving_everything_while_it_is_judged_again_is_no_fault(
     store: PinStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, answer = anyio.Event(), anyio.Event()
-    judged = Guard.judge
+    judged = DefinitionGuard.judge
 
-    async def slowly(guard: Guard, entry: SourceEntry, tools: Iterable[Tool]) -> Mapping[str, Judgement]:
+    async def slowly(guard: DefinitionGuard, entry: SourceEntry, tools: Iterable[Tool]) -> Mapping[str, Judgement]:
         asked.set()
         await answer.wait()
         return await judged(guard, entry, tools)
@@ -470,8 +470,8 @@ async def test_leaving_everything_while_it_is_judged_again_is_no_fault(
     async with anyio.create_task_group() as tasks:
         async with opened(store, COMMIT) as catalog:
             catalogs.append(catalog)
-            monkeypatch.setattr(Guard, "judge", slowly)
-            tasks.start_soon(catalog.intake.judge_again)
+            monkeypatch.setattr(DefinitionGuard, "judge", slowly)
+            tasks.start_soon(catalog.intake.rejudge)
             await asked.wait()
         answer.set()
     assert [each.registry.state.sources for each in catalogs] == [{}]
@@ -482,7 +482,7 @@ async def test_what_there_is_no_time_to_compare_counts_as_breaking(
 ) -> None:
     async with opened(store, COMMIT, LOG) as catalog:
         await catalog.approve()
-        monkeypatch.setattr(guard, "COMPARING_S", 0.0)
+        monkeypatch.setattr(definition_guard, "COMPARING_S", 0.0)
         await catalog.offer(WIDER, replace(LOG, description="Shows all that was recorded."))
 
         assert catalog.shown == {"log": LOG.description}, "that words are only words takes no comparing"
@@ -494,20 +494,20 @@ async def test_of_what_is_judged_side_by_side_the_last_listing_counts(
 ) -> None:
     asked, answer = anyio.Event(), anyio.Event()
 
-    async def first_slowly(_: Guard, __: SourceEntry, ___: Iterable[Tool]) -> Mapping[str, Judgement]:
+    async def first_slowly(_: DefinitionGuard, __: SourceEntry, ___: Iterable[Tool]) -> Mapping[str, Judgement]:
         if not asked.is_set():
             asked.set()
             await answer.wait()
         return {}
 
     async with opened(store, COMMIT) as catalog:
-        monkeypatch.setattr(Guard, "judge", first_slowly)
+        monkeypatch.setattr(DefinitionGuard, "judge", first_slowly)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(catalog.intake.judge_again)
+            tasks.start_soon(catalog.intake.rejudge)
             await asked.wait()
             catalog.source.offer(NARROWER)
             await anyio.wait_all_tasks_blocked()
-            tasks.start_soon(catalog.intake.judge_again)
+            tasks.start_soon(catalog.intake.rejudge)
             await anyio.wait_all_tasks_blocked()
             answer.set()
         await until(lambda: catalog.view.tools == {"git.commit": NARROWER}, "the last listing is shown")
@@ -552,9 +552,9 @@ async def test_a_store_that_could_not_be_read_for_a_source_that_is_gone_is_not_a
         await catalog.approve()
         with monkeypatch.context() as while_locked:
             while_locked.setattr(store, "of", locked)
-            await catalog.intake.judge_again()
+            await catalog.intake.rejudge()
         catalog.intake.remove(["git"])
-        assert [await catalog.guard.has_turned() for _ in range(3)] == [True, False, False]
+        assert [await catalog.guard.has_changed() for _ in range(3)] == [True, False, False]
         assert catalog.guard.problem is None
 
 
@@ -581,8 +581,8 @@ async def test_what_was_approved_of_an_isolated_server_was_for_every_principal_t
     async with crib() as first:
         entry = first.view(LOCAL).sources["git"]
         assert entry.address.endswith("${principal}")
-        first.guard.approve([(entry, each) for each in entry.judgements.values()], "local")
-        await first.judge_again()
+        first.guard.pin([(entry, each) for each in entry.judgements.values()], "local")
+        await first.rejudge()
         assert first.view(ada).sources["git"].judgements["commit"].drift is not None
         assert [*first.view(ada).tools] == ["git.commit"]
     tools.write_text(json.dumps([commit, {**commit, "name": "push"}]), encoding="utf-8")

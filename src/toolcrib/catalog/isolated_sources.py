@@ -16,11 +16,11 @@ from anyio import from_thread
 from anyio.abc import TaskGroup
 from anyio.lowlevel import EventLoopToken, current_token
 
+from toolcrib.catalog.catalog_state import CatalogState, SourceEntry, SourceStatus
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories
 from toolcrib.catalog.intake import Intake, Judge
 from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import CatalogState, SourceEntry, SourceStatus
 from toolcrib.catalog.view import NO_OVERLAY, Overlay
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.events import CatalogPublished, Event
@@ -30,7 +30,7 @@ from toolcrib.sources.wrapper import UsedSource
 
 logger = logging.getLogger(__name__)
 
-MAX_LOCKERS = 100
+MAX_ISOLATED_PRINCIPALS = 100
 """The default for how many principals can have running isolated sources at the same time."""
 
 UNSEEN_S = 3_600.0
@@ -40,12 +40,12 @@ PlanT = TypeVar("PlanT")
 """The description from which a source is made. Equal plans make equal sources."""
 
 
-class Lockers(Generic[PlanT]):
-    """The isolated sources of all principals. A locker holds those of one principal; no other principal sees them.
+class IsolatedSources(Generic[PlanT]):
+    """The isolated sources of all principals. No principal sees those of another principal.
 
-    The first request of a principal opens its locker, and its sources start in the background. Only `most` lockers are
-    open at the same time. To make room, the locker that was unused for the longest time closes. A locker with a running
-    request or a watched resource does not close.
+    The first request of a principal opens its sources: they start in the background. Only `most` principals have open
+    sources at the same time. To make room, the sources that were unused for the longest time close. Sources with a
+    running request or a watched resource do not close.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class Lockers(Generic[PlanT]):
         plans: Callable[[str], Mapping[str, PlanT]],
         make: Callable[[str, PlanT], SourceEntry],
         *,
-        most: int = MAX_LOCKERS,
+        most: int = MAX_ISOLATED_PRINCIPALS,
         judge: Judge | None = None,
     ) -> None:
-        """Make lockers, all closed.
+        """Make isolated sources. All are closed.
 
         `plans` returns the plans of a principal, given by its id, by source name. `make` makes the source for a
         principal's id and a plan. `judge` is passed to every `Intake`.
@@ -65,10 +65,10 @@ class Lockers(Generic[PlanT]):
         self._make = make
         self._judge = judge
         self._most = most
-        self._places = anyio.CapacityLimiter(most)
-        """Limits the running lockers. One place is held from the start of a locker's sources until all have ended."""
-        self._lockers: dict[str, _Locker[PlanT]] = {}
-        """The open lockers, by the principal's id."""
+        self._tokens = anyio.CapacityLimiter(most)
+        """Limits how many principals have running sources. Each holds one token until all its sources have ended."""
+        self._open_by_id: dict[str, _PrincipalSources[PlanT]] = {}
+        """The open sources, by the principal's id."""
         self._overrides = NO_OVERRIDES
         self._categories = NO_CATEGORIES
         self._listeners: tuple[Callable[[str], None], ...] = ()
@@ -83,76 +83,77 @@ class Lockers(Generic[PlanT]):
             raise RuntimeError("already entered")
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         self._token, self._thread = current_token(), threading.get_ident()
-        for locker in self._lockers.values():
-            self._tasks.start_soon(self._keep, locker)
+        for own in self._open_by_id.values():
+            self._tasks.start_soon(self._run, own)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close all lockers concurrently, and wait for their sources to end."""
+        """Close all sources concurrently, and wait for them to end."""
         self.close()
         await self._stack.aclose()
         self._tasks = self._token = None
         self._is_closing = False
 
     def close(self) -> None:
-        """Begin to close all lockers. No locker opens until this object is entered again."""
+        """Begin to close all sources. None opens until this object is entered again."""
         self._is_closing = True
-        for locker in [*self._lockers.values()]:
-            self._let_go(locker)
+        for own in [*self._open_by_id.values()]:
+            self._let_go(own)
 
     @property
     def most(self) -> int:
-        """How many lockers can be open. If this is lowered, a locker that is in use stays open until it is unused."""
+        """How many principals can have open sources. If this is lowered, sources in use close when they are unused."""
         return self._most
 
     @most.setter
     def most(self, most: int) -> None:
-        self._most = self._places.total_tokens = most
-        self._made_room(most)
+        self._most = self._tokens.total_tokens = most
+        self._make_room(most)
 
     def set_overrides(self, overrides: Overrides) -> None:
-        """Set the metadata overrides of all lockers."""
+        """Set the metadata overrides for all principals."""
         self._overrides = overrides
-        for locker in [*self._lockers.values()]:
-            locker.registry.set_overrides(overrides)
+        for own in [*self._open_by_id.values()]:
+            own.registry.set_overrides(overrides)
 
     def set_categories(self, categories: Categories) -> None:
-        """Set the categories of all lockers. The names of categories are among the searched words of their tools."""
+        """Set the categories for all principals. Their names are among the searched words of the tools."""
         self._categories = categories
-        for locker in [*self._lockers.values()]:
-            locker.registry.set_categories(categories)
+        for own in [*self._open_by_id.values()]:
+            own.registry.set_categories(categories)
 
-    async def judge_again(self) -> None:
-        """Judge and publish the tools of every open locker again."""
-        for locker in [*self._lockers.values()]:
-            await locker.intake.judge_again()
+    async def rejudge(self) -> None:
+        """Judge and publish the tools of all open sources again."""
+        for own in [*self._open_by_id.values()]:
+            await own.intake.rejudge()
 
     @property
     def open_ids(self) -> tuple[str, ...]:
-        """The ids of the principals whose lockers are open."""
-        return (*self._lockers,)
+        """The ids of the principals whose sources are open."""
+        return (*self._open_by_id,)
 
     def overlay(self, principal: Principal) -> Overlay:
         """Return the isolated tools of `principal` as they are now. The object stays the same until something changes.
 
-        The first call starts the principal's sources. If all lockers are in use, its sources are listed as failed.
+        The first call starts the principal's sources. If too many principals have open sources, they are listed as
+        failed.
         """
-        if (locker := self._lockers.get(principal.id)) is None:
+        if (own := self._open_by_id.get(principal.id)) is None:
             return self._opened(principal.id)
-        locker.seen_at = time.monotonic()
-        return locker.overlay
+        own.seen_at = time.monotonic()
+        return own.overlay
 
     def open_overlay(self, principal_id: str) -> Overlay:
         """Return the isolated tools of a principal without starting its sources, and without counting as a request."""
-        locker = self._lockers.get(principal_id)
-        return locker.overlay if locker is not None else NO_OVERLAY
+        own = self._open_by_id.get(principal_id)
+        return own.overlay if own is not None else NO_OVERLAY
 
     def open_state(self, principal_id: str) -> CatalogState | None:
-        """Return the catalog state of a principal's locker without opening it; None if it is not open."""
-        locker = self._lockers.get(principal_id)
-        return locker.registry.state if locker is not None else None
+        """Return the catalog state of a principal's sources without opening them; None if they are closed."""
+        own = self._open_by_id.get(principal_id)
+        return own.registry.state if own is not None else None
 
     async def ready(
         self, principal: Principal, timeout_s: float | None = None, sources: Collection[str] | None = None
@@ -162,54 +163,54 @@ class Lockers(Generic[PlanT]):
         Returns False if `timeout_s` runs out first, or if this object is not entered.
         """
         self.overlay(principal)
-        if (locker := self._lockers.get(principal.id)) is None:
+        if (own := self._open_by_id.get(principal.id)) is None:
             return True
         if self._tasks is None:
             return False
-        with anyio.move_on_after(timeout_s), locker.in_use():
-            await locker.begun.wait()
-            return await locker.intake.ready(None, sources)
+        with anyio.move_on_after(timeout_s), own.in_use():
+            await own.begun.wait()
+            return await own.intake.ready(None, sources)
         return False
 
     def starting(self, principal: Principal) -> tuple[str, ...]:
         """Return the names of the sources of `principal` that have not yet listed their tools or failed."""
-        locker = self._lockers.get(principal.id)
-        return locker.intake.starting if locker is not None else ()
+        own = self._open_by_id.get(principal.id)
+        return own.intake.starting if own is not None else ()
 
     def open_for_s(self, principal: Principal) -> float:
-        """Return the seconds since the locker of `principal` was opened; 0 if it is not open."""
-        locker = self._lockers.get(principal.id)
-        return time.monotonic() - locker.opened_at if locker is not None else 0.0
+        """Return the seconds since the sources of `principal` were opened; 0 if they are closed."""
+        own = self._open_by_id.get(principal.id)
+        return time.monotonic() - own.opened_at if own is not None else 0.0
 
-    def put_away(self, principal_id: str) -> Collection[str]:
-        """Return the names of a principal's sources that its next request would start, because its locker is closed."""
-        return () if principal_id in self._lockers else self._plans(principal_id).keys()
+    def closed_names(self, principal_id: str) -> Collection[str]:
+        """Return the names of a principal's sources that its next request would start, because they are closed."""
+        return () if principal_id in self._open_by_id else self._plans(principal_id).keys()
 
-    def withdraw(self) -> None:
-        """Remove from every open locker the sources whose plan was removed or changed. They disappear immediately."""
-        for locker in [*self._lockers.values()]:
-            plans = self._plans(locker.whose)
-            locker.remove([name for name, plan in locker.plans.items() if plans.get(name) != plan])
+    def remove_outdated(self) -> None:
+        """Remove the open sources whose plan was removed or changed. They disappear immediately."""
+        for own in [*self._open_by_id.values()]:
+            plans = self._plans(own.principal_id)
+            own.remove([name for name, plan in own.plans.items() if plans.get(name) != plan])
 
     def refit(self) -> None:
-        """Adjust every open locker to the current plans of its principal.
+        """Adjust the open sources to the current plans of their principals.
 
         Sources whose plan was removed or changed stop. New ones start after those have ended. Other sources are not
         touched.
         """
-        self.withdraw()
-        for locker in [*self._lockers.values()]:
-            plans = self._plans(locker.whose)
+        self.remove_outdated()
+        for own in [*self._open_by_id.values()]:
+            plans = self._plans(own.principal_id)
             if not plans:
-                self._let_go(locker)
+                self._let_go(own)
             for name, plan in plans.items():
-                if name not in locker.plans:
-                    locker.put(name, plan, self._make(locker.whose, plan))
+                if name not in own.plans:
+                    own.put(name, plan, self._make(own.principal_id, plan))
 
     def subscribe(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with a principal's id whenever its isolated tools change or its locker closes.
+        """Call `listener` with a principal's id whenever its isolated tools change or its sources close.
 
-        The listener must not ask for an overlay: that would open a closing locker again.
+        The listener must not ask for an overlay: that would open closing sources again.
         """
         self._listeners = (*self._listeners, listener)
 
@@ -217,76 +218,76 @@ class Lockers(Generic[PlanT]):
         """Stop calling `listener`. This is not an error if it is not subscribed."""
         self._listeners = tuple(known for known in self._listeners if known != listener)
 
-    def _opened(self, whose: str) -> Overlay:
-        if not self._plans(whose):
+    def _opened(self, principal_id: str) -> Overlay:
+        if not self._plans(principal_id):
             return NO_OVERLAY
         if self._token is not None and threading.get_ident() != self._thread:
             # Only the event loop's thread can start tasks. There, two first requests cannot interfere with each other.
-            return from_thread.run_sync(self._open, whose, token=self._token)
-        return self._open(whose)
+            return from_thread.run_sync(self._open, principal_id, token=self._token)
+        return self._open(principal_id)
 
-    def _open(self, whose: str) -> Overlay:
-        if (known := self._lockers.get(whose)) is not None:
+    def _open(self, principal_id: str) -> Overlay:
+        if (known := self._open_by_id.get(principal_id)) is not None:
             return known.overlay
-        plans = self._plans(whose)
+        plans = self._plans(principal_id)
         if not plans or self._is_closing:
             return NO_OVERLAY
-        if not self._made_room(self._most - 1):
+        if not self._make_room(self._most - 1):
             return _refused(plans)
-        locker = self._lockers[whose] = _Locker[PlanT](whose, self._judge)
-        locker.registry.set_overrides(self._overrides)
-        locker.registry.set_categories(self._categories)
+        own = self._open_by_id[principal_id] = _PrincipalSources[PlanT](principal_id, self._judge)
+        own.registry.set_overrides(self._overrides)
+        own.registry.set_categories(self._categories)
         for name, plan in plans.items():
-            locker.put(name, plan, self._make(whose, plan))
+            own.put(name, plan, self._make(principal_id, plan))
         # Subscribe last: a listener that reads the overlay during `put` would call this function again.
-        locker.registry.subscribe(lambda event: self._tell(locker, event))
+        own.registry.subscribe(lambda event: self._note(own, event))
         if self._tasks is not None:
-            self._tasks.start_soon(self._keep, locker, name=f"sources of {whose}")
-        return locker.overlay
+            self._tasks.start_soon(self._run, own, name=f"sources of {principal_id}")
+        return own.overlay
 
-    def _made_room(self, most: int) -> bool:
-        """Close lockers until at most `most` are open. Return False if too many are in use."""
-        while len(self._lockers) > most:
-            idle = [locker for locker in self._lockers.values() if not locker.is_in_use]
+    def _make_room(self, most: int) -> bool:
+        """Close sources until at most `most` principals have some. Return False if too many are in use."""
+        while len(self._open_by_id) > most:
+            idle = [own for own in self._open_by_id.values() if not own.is_in_use]
             if not idle:
                 return False
-            self._let_go(min(idle, key=lambda locker: locker.seen_at))
+            self._let_go(min(idle, key=lambda own: own.seen_at))
         return True
 
-    def _let_go(self, locker: _Locker[PlanT]) -> None:
-        locker.leaving.set()
-        if self._lockers.get(locker.whose) is locker:
-            del self._lockers[locker.whose]
-            self._announce(locker.whose)
+    def _let_go(self, own: _PrincipalSources[PlanT]) -> None:
+        own.leaving.set()
+        if self._open_by_id.get(own.principal_id) is own:
+            del self._open_by_id[own.principal_id]
+            self._announce(own.principal_id)
 
-    async def _keep(self, locker: _Locker[PlanT]) -> None:
-        """Run the sources of a locker until it closes, or until its principal sent no request for `UNSEEN_S`."""
+    async def _run(self, own: _PrincipalSources[PlanT]) -> None:
+        """Run the sources of a principal until they close, or until it sent no request for `UNSEEN_S`."""
         try:
-            # The sources of the locker that was closed to make room can still be running.
-            async with self._places:
-                if not locker.leaving.is_set():
-                    logger.info("starting the isolated sources of `%s`", locker.whose)
-                    async with locker.intake:
-                        locker.begun.set()
-                        await locker.until_gone()
+            # The sources that were closed to make room can still be running.
+            async with self._tokens:
+                if not own.leaving.is_set():
+                    logger.info("starting the isolated sources of `%s`", own.principal_id)
+                    async with own.intake:
+                        own.begun.set()
+                        await own.until_gone()
         finally:
-            locker.begun.set()
-            self._let_go(locker)
+            own.begun.set()
+            self._let_go(own)
 
-    def _tell(self, locker: _Locker[PlanT], event: Event) -> None:
-        if isinstance(event, CatalogPublished) and not locker.leaving.is_set():
-            self._announce(locker.whose)
+    def _note(self, own: _PrincipalSources[PlanT], event: Event) -> None:
+        if isinstance(event, CatalogPublished) and not own.leaving.is_set():
+            self._announce(own.principal_id)
 
-    def _announce(self, whose: str) -> None:
+    def _announce(self, principal_id: str) -> None:
         for listener in self._listeners:
-            listener(whose)
+            listener(principal_id)
 
 
-class _Locker(Generic[PlanT]):
+class _PrincipalSources(Generic[PlanT]):
     """The isolated sources of one principal."""
 
-    def __init__(self, whose: str, judge: Judge | None) -> None:
-        self.whose = whose
+    def __init__(self, principal_id: str, judge: Judge | None) -> None:
+        self.principal_id = principal_id
         self.registry = ToolRegistry()
         self.intake = Intake(self.registry, judge)
         self.plans: dict[str, PlanT] = {}
@@ -294,7 +295,7 @@ class _Locker(Generic[PlanT]):
         self.begun = anyio.Event()
         """Set when its sources are starting, or will never start."""
         self.leaving = anyio.Event()
-        """Set when the locker closes."""
+        """Set when its sources close."""
         self.opened_at = self.seen_at = time.monotonic()
         self.uses = 0
         """The number of running requests."""
@@ -326,10 +327,10 @@ class _Locker(Generic[PlanT]):
 
     @contextmanager
     def in_use(self) -> Generator[None]:
-        """Keep the locker open during the block.
+        """Keep the sources open during the block.
 
         Raises:
-            SourceUnavailable: the locker has closed; nothing was sent.
+            SourceUnavailable: the sources have closed; nothing was sent.
         """
         if self.leaving.is_set():
             raise SourceUnavailable(
@@ -343,7 +344,7 @@ class _Locker(Generic[PlanT]):
             self.seen_at = time.monotonic()
 
     async def until_gone(self) -> None:
-        """Return when the locker closes, or when there was no request for `UNSEEN_S`."""
+        """Return when the sources close, or when there was no request for `UNSEEN_S`."""
         while (left_s := self.seen_at + UNSEEN_S - time.monotonic()) > 0:
             with anyio.move_on_after(left_s):
                 await self.leaving.wait()

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from toolcrib.catalog.access import EVERYTHING, Access, Permissions, something_of
+from toolcrib.catalog.catalog_state import SourceEntry
 from toolcrib.catalog.categories import Categories
-from toolcrib.catalog.state import SourceEntry
 from toolcrib.catalog.view import subject_of
 from toolcrib.config import Config
 from toolcrib.core.principal import LOCAL, Principal
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from toolcrib.sources.declared.definition import DeclaredTools
 
 
-def tops(
+def top_level(
     config: Config,
     permissions: Permissions = EVERYTHING,
     principal: Principal = LOCAL,
@@ -48,7 +48,7 @@ def tops(
 
     taken = {each.name for each in (*config.enabled, *config.declared)}
     nodes = (category.node for category in config.categories.given if len(category.path) == 1)
-    told = [
+    entries = [
         *(Top(node.name, node.summary or node.title or "") for node in nodes if may_show(node.path)),
         *(
             Top(server.name, server.summary or server.title or "")
@@ -66,9 +66,9 @@ def tops(
             if plugin.name not in taken and not plugin.installed.problem and is_named(plugin.name)
         ),
     ]
-    told += _of_program(program, tools, config.categories, permissions)
+    entries += _of_program(program, tools, config.categories, permissions)
     by_name: dict[str, Top] = {}
-    for top in told:  # a category with the name of a source is the node of that source
+    for top in entries:  # a category with the name of a source is the node of that source
         if not by_name.setdefault(top.name, top).summary:
             by_name[top.name] = top
     return tuple(by_name.values())

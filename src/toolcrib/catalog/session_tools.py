@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from toolcrib.catalog.bundles import besides
+from toolcrib.catalog.catalog_state import SourceEntry
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import SourceEntry
 from toolcrib.catalog.view import NO_OVERLAY, Overlay, View, Visible
 from toolcrib.core.tools import Tool
 
 
-class OwnTools:
+class SessionTools:
     """The tools of a session: single sources that were put in, and registries whose content can change."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class OwnTools:
             base = below if theirs is NO_OVERLAY else below.base
             permissions = besides(below.permissions, overlay.sources)
             self._last = below, overlay, Visible(below.state, permissions, whole, base=base)
-        return View(self._last[2], view.principal, view.insight)
+        return View(self._last[2], view.principal, view.knowledge)
 
 
 def _laid_over(overlay: Overlay, tools: Mapping[str, Tool], sources: Mapping[str, SourceEntry]) -> Overlay:

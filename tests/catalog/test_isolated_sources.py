@@ -1,4 +1,4 @@
-"""Lockers: what each principal has for itself, when it starts and ends, and who makes room for whom."""
+"""Isolated sources: what each principal has for itself, when it starts and ends, and who makes room for whom."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from tests.catalogs import tool
 from tests.waiting import until
 
-from toolcrib.catalog import lockers as module
-from toolcrib.catalog.lockers import Lockers
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog import isolated_sources as module
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
+from toolcrib.catalog.isolated_sources import IsolatedSources
 from toolcrib.catalog.view import NO_OVERLAY
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.principal import CallContext, Principal
@@ -74,7 +74,7 @@ class Own(ScriptedSource):
 
 
 class Workshop:
-    """Lockers in which everybody who is expected has a desk, and what became of the desks."""
+    """Isolated sources in which everybody who is expected has a desk, and what became of the desks."""
 
     def __init__(self, *expected: Principal, most: int = 10) -> None:
         self.plans: dict[str, dict[str, str]] = {each.id: {"desk": "saw"} for each in expected}
@@ -86,7 +86,7 @@ class Workshop:
         """Threads."""
         self.may_end = anyio.Event()
         self.may_end.set()
-        self.lockers = Lockers(lambda whose: self.plans.get(whose, {}), self._make, most=most)
+        self.isolated_sources = IsolatedSources(lambda whose: self.plans.get(whose, {}), self._make, most=most)
 
     def _make(self, whose: str, plan: str) -> SourceEntry:
         self.made_in.add(threading.get_ident())
@@ -94,25 +94,25 @@ class Workshop:
         return SourceEntry(own)
 
     async def call(self, principal: Principal, **arguments: Any) -> str:
-        overlay = self.lockers.overlay(principal)
+        overlay = self.isolated_sources.overlay(principal)
         (only,) = overlay.tools.values()
         result = await overlay.sources["desk"].source.call_tool(only, arguments, CallContext(principal))
         return result.text
 
     def status(self, principal: Principal) -> SourceStatus:
-        return self.lockers.overlay(principal).sources["desk"].status
+        return self.isolated_sources.overlay(principal).sources["desk"].status
 
 
 async def test_each_principal_has_its_own_and_nobody_has_what_is_not_planned_for_it() -> None:
     shop = Workshop(ADA, BOB)
     shop.plans["bob"] = {"desk": "file"}
-    async with shop.lockers as lockers:
-        assert await lockers.ready(ADA, 30)
-        assert await lockers.ready(BOB, 30)
-        assert await lockers.ready(CYD, 30)
-        assert set(lockers.overlay(ADA).tools) == {"desk.saw"}
-        assert set(lockers.overlay(BOB).tools) == {"desk.file"}
-        assert lockers.overlay(CYD) is NO_OVERLAY
+    async with shop.isolated_sources as isolated_sources:
+        assert await isolated_sources.ready(ADA, 30)
+        assert await isolated_sources.ready(BOB, 30)
+        assert await isolated_sources.ready(CYD, 30)
+        assert set(isolated_sources.overlay(ADA).tools) == {"desk.saw"}
+        assert set(isolated_sources.overlay(BOB).tools) == {"desk.file"}
+        assert isolated_sources.overlay(CYD) is NO_OVERLAY
         assert await shop.call(ADA) == "ada: saw"
         assert await shop.call(BOB) == "bob: file"
         assert shop.started == ["ada: saw", "bob: file"]
@@ -120,57 +120,57 @@ async def test_each_principal_has_its_own_and_nobody_has_what_is_not_planned_for
 
 async def test_nothing_is_started_for_whom_nobody_asks_and_what_is_asked_about_starts_in_the_background() -> None:
     shop = Workshop(ADA, BOB)
-    async with shop.lockers as lockers:
+    async with shop.isolated_sources as isolated_sources:
         await anyio.wait_all_tasks_blocked()
         assert shop.started == []
         assert shop.status(ADA) is SourceStatus.STARTING
-        assert lockers.starting(ADA) == ("desk",)
-        assert lockers.starting(BOB) == ()
+        assert isolated_sources.starting(ADA) == ("desk",)
+        assert isolated_sources.starting(BOB) == ()
         await until(lambda: shop.status(ADA) is SourceStatus.READY, "it was listed")
-        assert lockers.starting(ADA) == ()
+        assert isolated_sources.starting(ADA) == ()
         assert shop.started == ["ada: saw"]
 
 
 async def test_first_requests_at_the_same_time_start_one_source_whatever_thread_they_come_from() -> None:
     shop = Workshop(ADA, BOB)
-    async with shop.lockers as lockers:
+    async with shop.isolated_sources as isolated_sources:
 
         async def ask() -> None:
-            assert await lockers.ready(ADA, 30)
+            assert await isolated_sources.ready(ADA, 30)
 
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
-                tasks.start_soon(anyio.to_thread.run_sync, lockers.overlay, ADA)
-                tasks.start_soon(anyio.to_thread.run_sync, lockers.overlay, BOB)
+                tasks.start_soon(anyio.to_thread.run_sync, isolated_sources.overlay, ADA)
+                tasks.start_soon(anyio.to_thread.run_sync, isolated_sources.overlay, BOB)
                 tasks.start_soon(ask)
-        assert await lockers.ready(BOB, 30)
+        assert await isolated_sources.ready(BOB, 30)
         assert sorted(shop.started) == ["ada: saw", "bob: saw"]
         assert shop.made_in == {threading.get_ident()}  # no other thread may start tasks
-        assert await anyio.to_thread.run_sync(lockers.overlay, ADA) is lockers.overlay(ADA)
+        assert await anyio.to_thread.run_sync(isolated_sources.overlay, ADA) is isolated_sources.overlay(ADA)
 
 
 async def test_what_was_asked_about_before_starts_when_the_lockers_are_entered_and_only_then() -> None:
     shop = Workshop(ADA)
     assert shop.status(ADA) is SourceStatus.STARTING
-    assert not await shop.lockers.ready(ADA, 30)
-    async with shop.lockers as lockers:
+    assert not await shop.isolated_sources.ready(ADA, 30)
+    async with shop.isolated_sources as isolated_sources:
         with pytest.raises(RuntimeError, match="already entered"):
-            await lockers.__aenter__()
-        assert await lockers.ready(ADA, 30)
-        assert set(lockers.overlay(ADA).tools) == {"desk.saw"}
+            await isolated_sources.__aenter__()
+        assert await isolated_sources.ready(ADA, 30)
+        assert set(isolated_sources.overlay(ADA).tools) == {"desk.saw"}
     assert shop.running == []
 
 
 async def test_an_overlay_is_the_same_object_until_something_of_it_changes() -> None:
     shop = Workshop(ADA, BOB)
-    async with shop.lockers as lockers:
-        assert await lockers.ready(ADA, 30)
-        before = lockers.overlay(ADA)
-        assert await lockers.ready(BOB, 30)
-        assert lockers.overlay(ADA) is before
+    async with shop.isolated_sources as isolated_sources:
+        assert await isolated_sources.ready(ADA, 30)
+        before = isolated_sources.overlay(ADA)
+        assert await isolated_sources.ready(BOB, 30)
+        assert isolated_sources.overlay(ADA) is before
         shop.made["ada"].offer(tool("desk.plane"))
-        await until(lambda: "desk.plane" in lockers.overlay(ADA).tools, "the change came through")
-        assert set(lockers.overlay(BOB).tools) == {"desk.saw"}
+        await until(lambda: "desk.plane" in isolated_sources.overlay(ADA).tools, "the change came through")
+        assert set(isolated_sources.overlay(BOB).tools) == {"desk.saw"}
 
 
 # -- room -------------------------------------------------------------------------------------------------------------
@@ -178,33 +178,33 @@ async def test_an_overlay_is_the_same_object_until_something_of_it_changes() -> 
 
 async def test_who_was_not_seen_for_longest_makes_room() -> None:
     shop = Workshop(ADA, BOB, CYD, most=2)
-    async with shop.lockers as lockers:
+    async with shop.isolated_sources as isolated_sources:
         for principal in (ADA, BOB):
-            assert await lockers.ready(principal, 30)
-        lockers.overlay(ADA)
-        assert await lockers.ready(CYD, 30)
+            assert await isolated_sources.ready(principal, 30)
+        isolated_sources.overlay(ADA)
+        assert await isolated_sources.ready(CYD, 30)
         await until(lambda: shop.running == ["ada: saw", "cyd: saw"], "the one of bob ended")
-        assert await lockers.ready(BOB, 30)
+        assert await isolated_sources.ready(BOB, 30)
         assert shop.started == ["ada: saw", "bob: saw", "cyd: saw", "bob: saw"]
 
 
 async def test_what_is_started_waits_for_the_end_of_what_made_room() -> None:
     shop = Workshop(ADA, BOB, most=1)
-    async with shop.lockers as lockers:
-        assert await lockers.ready(ADA, 30)
+    async with shop.isolated_sources as isolated_sources:
+        assert await isolated_sources.ready(ADA, 30)
         shop.may_end = anyio.Event()
         assert shop.status(BOB) is SourceStatus.STARTING
         await anyio.wait_all_tasks_blocked()
         assert shop.running == ["ada: saw"]
         shop.may_end.set()
-        assert await lockers.ready(BOB, 30)
+        assert await isolated_sources.ready(BOB, 30)
         assert shop.running == ["bob: saw"]
 
 
 async def test_who_has_a_call_under_way_makes_no_room_and_a_newcomer_is_told_to_try_again() -> None:
     shop = Workshop(ADA, BOB, most=1)
-    async with shop.lockers as lockers, anyio.create_task_group() as tasks:
-        assert await lockers.ready(ADA, 30)
+    async with shop.isolated_sources as isolated_sources, anyio.create_task_group() as tasks:
+        assert await isolated_sources.ready(ADA, 30)
         answers: list[str] = []
 
         async def hold() -> None:
@@ -212,8 +212,8 @@ async def test_who_has_a_call_under_way_makes_no_room_and_a_newcomer_is_told_to_
 
         tasks.start_soon(hold)
         await shop.made["ada"].held.wait()
-        assert await lockers.ready(BOB, 30)
-        refused = lockers.overlay(BOB)
+        assert await isolated_sources.ready(BOB, 30)
+        refused = isolated_sources.overlay(BOB)
         assert refused.tools == {}
         assert refused.sources["desk"].status is SourceStatus.FAILED
         assert not refused.sources["desk"].is_lasting
@@ -222,15 +222,15 @@ async def test_who_has_a_call_under_way_makes_no_room_and_a_newcomer_is_told_to_
         shop.made["ada"].release.set()
         await until(lambda: answers, "the call ended")
         assert answers == ["ada: saw"]
-        assert await lockers.ready(BOB, 30)
+        assert await isolated_sources.ready(BOB, 30)
         assert await shop.call(BOB) == "bob: saw"
 
 
 async def test_who_watches_a_resource_makes_no_room() -> None:
     shop = Workshop(ADA, BOB, most=1)
-    async with shop.lockers as lockers:
-        assert await lockers.ready(ADA, 30)
-        source = lockers.overlay(ADA).sources["desk"].source
+    async with shop.isolated_sources as isolated_sources:
+        assert await isolated_sources.ready(ADA, 30)
+        source = isolated_sources.overlay(ADA).sources["desk"].source
 
         def updated() -> None:
             raise AssertionError
@@ -244,10 +244,10 @@ async def test_who_watches_a_resource_makes_no_room() -> None:
 
 async def test_a_call_that_comes_after_its_source_made_room_can_be_tried_again() -> None:
     shop = Workshop(ADA, BOB, most=1)
-    async with shop.lockers as lockers:
-        assert await lockers.ready(ADA, 30)
-        late = lockers.overlay(ADA)
-        assert await lockers.ready(BOB, 30)
+    async with shop.isolated_sources as isolated_sources:
+        assert await isolated_sources.ready(ADA, 30)
+        late = isolated_sources.overlay(ADA)
+        assert await isolated_sources.ready(BOB, 30)
         with pytest.raises(SourceUnavailable, match="Send the request again") as raised:
             await late.sources["desk"].source.call_tool(late.tools["desk.saw"], {}, CallContext(ADA))
         assert raised.value.retryable
@@ -255,21 +255,21 @@ async def test_a_call_that_comes_after_its_source_made_room_can_be_tried_again()
 
 async def test_where_there_is_to_be_less_room_some_leave_at_once() -> None:
     shop = Workshop(ADA, BOB, CYD)
-    async with shop.lockers as lockers:
+    async with shop.isolated_sources as isolated_sources:
         for principal in (ADA, BOB, CYD):
-            assert await lockers.ready(principal, 30)
-        lockers.most = 1
+            assert await isolated_sources.ready(principal, 30)
+        isolated_sources.most = 1
         await until(lambda: shop.running == ["cyd: saw"], "the others ended")
-        assert await lockers.ready(ADA, 30)
+        assert await isolated_sources.ready(ADA, 30)
         assert shop.running == ["ada: saw"]
 
 
 async def test_a_hundred_principals_over_time_leave_nothing_behind() -> None:
     everybody = [Principal(f"person-{number}") for number in range(100)]
     shop = Workshop(*everybody, most=3)
-    async with shop.lockers as lockers:
+    async with shop.isolated_sources as isolated_sources:
         for principal in everybody:
-            assert await lockers.ready(principal, 30)
+            assert await isolated_sources.ready(principal, 30)
             assert await shop.call(principal) == f"{principal.id}: saw"
             assert len(shop.running) <= 3
         assert len(shop.started) == 100
@@ -282,24 +282,24 @@ async def test_a_hundred_principals_over_time_leave_nothing_behind() -> None:
 async def test_what_a_principal_has_ends_when_it_was_not_seen_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "UNSEEN_S", 0.05)
     shop = Workshop(ADA)
-    async with shop.lockers as lockers:
-        lockers.overlay(ADA)
+    async with shop.isolated_sources as isolated_sources:
+        isolated_sources.overlay(ADA)
         await until(lambda: shop.started, "it was started")
         await until(lambda: not shop.running, "it ended")
-        assert await lockers.ready(ADA, 30)
+        assert await isolated_sources.ready(ADA, 30)
         assert shop.started == ["ada: saw", "ada: saw"]
 
 
 async def test_it_does_not_end_while_a_call_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "UNSEEN_S", 0.05)
     shop = Workshop(ADA, BOB)
-    async with shop.lockers as lockers, anyio.create_task_group() as tasks:
-        assert await lockers.ready(ADA, 30)
+    async with shop.isolated_sources as isolated_sources, anyio.create_task_group() as tasks:
+        assert await isolated_sources.ready(ADA, 30)
         tasks.start_soon(lambda: shop.call(ADA, hold=True))
         await shop.made["ada"].held.wait()
         own = shop.made["ada"]
         for came in (1, 2):
-            lockers.overlay(BOB)
+            isolated_sources.overlay(BOB)
             await until(lambda: shop.started.count("bob: saw") == came, "another came")  # noqa: B023
             await until(lambda: "bob: saw" not in shop.running, "and was not seen for long enough")
         assert shop.running == ["ada: saw"]
@@ -309,12 +309,12 @@ async def test_it_does_not_end_while_a_call_is_under_way(monkeypatch: pytest.Mon
 
 async def test_leaving_ends_all_side_by_side_and_nothing_starts_meanwhile() -> None:
     shop = Workshop(ADA, BOB, CYD)
-    async with shop.lockers as lockers:
-        assert await lockers.ready(ADA, 30)
-        assert await lockers.ready(BOB, 30)
+    async with shop.isolated_sources as isolated_sources:
+        assert await isolated_sources.ready(ADA, 30)
+        assert await isolated_sources.ready(BOB, 30)
         shop.may_end = anyio.Event()
-        lockers.close()
-        assert lockers.overlay(CYD) is NO_OVERLAY
+        isolated_sources.close()
+        assert isolated_sources.overlay(CYD) is NO_OVERLAY
         await anyio.wait_all_tasks_blocked()
         assert shop.running == ["ada: saw", "bob: saw"]
         shop.may_end.set()
@@ -325,9 +325,9 @@ async def test_leaving_ends_all_side_by_side_and_nothing_starts_meanwhile() -> N
 async def test_a_cancellation_ends_all_as_well() -> None:
     shop = Workshop(ADA, BOB)
     with anyio.CancelScope() as scope:
-        async with shop.lockers as lockers:
-            assert await lockers.ready(ADA, 30)
-            lockers.overlay(BOB)
+        async with shop.isolated_sources as isolated_sources:
+            assert await isolated_sources.ready(ADA, 30)
+            isolated_sources.overlay(BOB)
             scope.cancel()
             await anyio.sleep_forever()
     assert shop.running == []
@@ -338,12 +338,12 @@ async def test_a_cancellation_ends_all_as_well() -> None:
 
 async def test_a_refit_touches_only_what_is_planned_otherwise() -> None:
     shop = Workshop(ADA, BOB)
-    async with shop.lockers as lockers:
-        assert await lockers.ready(ADA, 30)
-        assert await lockers.ready(BOB, 30)
+    async with shop.isolated_sources as isolated_sources:
+        assert await isolated_sources.ready(ADA, 30)
+        assert await isolated_sources.ready(BOB, 30)
         shop.plans["bob"] = {"desk": "file"}
-        lockers.refit()
-        assert await lockers.ready(BOB, 30)
+        isolated_sources.refit()
+        assert await isolated_sources.ready(BOB, 30)
         assert await shop.call(ADA) == "ada: saw"
         assert await shop.call(BOB) == "bob: file"
         assert shop.started == ["ada: saw", "bob: saw", "bob: file"]
@@ -352,24 +352,24 @@ async def test_a_refit_touches_only_what_is_planned_otherwise() -> None:
 
 async def test_a_principal_that_is_to_have_nothing_any_more_loses_all_at_once() -> None:
     shop = Workshop(ADA, BOB)
-    async with shop.lockers as lockers:
-        assert await lockers.ready(ADA, 30)
-        assert await lockers.ready(BOB, 30)
+    async with shop.isolated_sources as isolated_sources:
+        assert await isolated_sources.ready(ADA, 30)
+        assert await isolated_sources.ready(BOB, 30)
         del shop.plans["ada"]
-        lockers.refit()
-        assert lockers.overlay(ADA) is NO_OVERLAY
+        isolated_sources.refit()
+        assert isolated_sources.overlay(ADA) is NO_OVERLAY
         await until(lambda: shop.running == ["bob: saw"], "what ada had ended")
 
 
 async def test_a_refit_and_the_end_do_not_hinder_each_other() -> None:
     shop = Workshop(ADA)
-    async with shop.lockers as lockers:
-        assert await lockers.ready(ADA, 30)
+    async with shop.isolated_sources as isolated_sources:
+        assert await isolated_sources.ready(ADA, 30)
         shop.may_end = anyio.Event()
         shop.plans["ada"] = {"desk": "file"}
-        lockers.refit()
+        isolated_sources.refit()
         await anyio.wait_all_tasks_blocked()
-        lockers.close()
+        isolated_sources.close()
         await anyio.wait_all_tasks_blocked()
         shop.may_end.set()
     assert shop.running == []
@@ -379,45 +379,48 @@ async def test_a_refit_and_the_end_do_not_hinder_each_other() -> None:
 async def test_who_listens_is_told_whose_sources_changed_and_no_more_once_it_does_not() -> None:
     shop = Workshop(ADA, BOB)
     told: list[str] = []
-    async with shop.lockers as lockers:
-        lockers.subscribe(told.append)
-        assert await lockers.ready(ADA, 30)
+    async with shop.isolated_sources as isolated_sources:
+        isolated_sources.subscribe(told.append)
+        assert await isolated_sources.ready(ADA, 30)
         assert set(told) == {"ada"}
-        lockers.unsubscribe(told.append)
+        isolated_sources.unsubscribe(told.append)
         told.clear()
-        assert await lockers.ready(BOB, 30)
+        assert await isolated_sources.ready(BOB, 30)
         assert told == []
 
 
 async def test_what_is_withdrawn_is_out_of_sight_before_it_has_ended_and_starts_anew_only_then() -> None:
     shop = Workshop(ADA)
-    async with shop.lockers as lockers:
-        assert await lockers.ready(ADA, 30)
+    async with shop.isolated_sources as isolated_sources:
+        assert await isolated_sources.ready(ADA, 30)
         shop.may_end = anyio.Event()
         shop.plans["ada"] = {"desk": "file"}
-        lockers.withdraw()
-        withdrawn = dict(lockers.overlay(ADA).tools)
-        lockers.refit()
+        isolated_sources.remove_outdated()
+        withdrawn = dict(isolated_sources.overlay(ADA).tools)
+        isolated_sources.refit()
         await anyio.wait_all_tasks_blocked()
         running, status = [*shop.running], shop.status(ADA)
         shop.may_end.set()
         assert withdrawn == {}
         assert (running, status) == (["ada: saw"], SourceStatus.STARTING)
-        assert await lockers.ready(ADA, 30)
+        assert await isolated_sources.ready(ADA, 30)
         assert await shop.call(ADA) == "ada: file"
 
 
 async def test_who_listens_is_told_of_whoever_is_left_without_and_what_would_be_there_again() -> None:
     shop = Workshop(ADA, BOB, most=1)
     told: list[str] = []
-    async with shop.lockers as lockers:
-        assert await lockers.ready(ADA, 30)
-        lockers.subscribe(told.append)
-        lockers.overlay(BOB)
+    async with shop.isolated_sources as isolated_sources:
+        assert await isolated_sources.ready(ADA, 30)
+        isolated_sources.subscribe(told.append)
+        isolated_sources.overlay(BOB)
         assert told == ["ada"]
-        assert (set(lockers.put_away("ada")), set(lockers.put_away("bob"))) == ({"desk"}, set())
+        assert (set(isolated_sources.closed_names("ada")), set(isolated_sources.closed_names("bob"))) == (
+            {"desk"},
+            set(),
+        )
         del shop.plans["bob"]
         told.clear()
-        lockers.refit()
+        isolated_sources.refit()
         assert "bob" in told
-        assert not lockers.put_away("bob")
+        assert not isolated_sources.closed_names("bob")

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.catalog.shelf import Shelf
-from toolcrib.catalog.state import SourceEntry
+from toolcrib.catalog.catalog_state import SourceEntry
+from toolcrib.catalog.prompts_and_resources import PromptsAndResources
 from toolcrib.core.names import resource_uri, split_resource_uri
 from toolcrib.sources.base import Extras
 from toolcrib.testing.scripted import ScriptedSource
@@ -18,8 +18,8 @@ def entry(name: str, *, plain: bool = False, **extras: Any) -> SourceEntry:
     return SourceEntry(ScriptedSource(name), plain_names=plain, extras=Extras(**extras))
 
 
-def shelf(*entries: SourceEntry) -> Shelf:
-    return Shelf({each.name: each for each in entries})
+def shelf(*entries: SourceEntry) -> PromptsAndResources:
+    return PromptsAndResources({each.name: each for each in entries})
 
 
 def prompts(*names: str) -> tuple[dict[str, Any], ...]:

@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from toolcrib.catalog.arrangement import Reserved
+from toolcrib.catalog.catalog_settings import Reserved
 from toolcrib.config import Config
 from toolcrib.config.registration_store import Change, Registration, Registrations
 from toolcrib.core.errors import InvalidConfig
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Registered:
+class RegisteredItems:
     """Reads a store of registrations. If the store cannot be read, the last contents stay, and the log says so once."""
 
     def __init__(self, store: Registrations | None) -> None:
@@ -30,7 +30,7 @@ class Registered:
         self._problem: str | None = None
 
     @property
-    def is_kept(self) -> bool:
+    def has_store(self) -> bool:
         """Whether a store is configured."""
         return self._store is not None
 

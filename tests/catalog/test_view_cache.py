@@ -1,4 +1,4 @@
-"""Views that are kept: for how long, for whom, and never those of a policy that was withdrawn."""
+"""How long views are cached, for which principals, and never across a change of the policy."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 import pytest
 from tests.catalogs import registry_of, tool, view_of
 
-from toolcrib.catalog import views as module
+from toolcrib.catalog import view_cache as module
 from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Access, Permissions, Policy, Rule, Rules
+from toolcrib.catalog.catalog_state import CatalogState
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import CatalogState
-from toolcrib.catalog.views import Views
+from toolcrib.catalog.view_cache import ViewCache
 from toolcrib.core.principal import Principal
 from toolcrib.search.index.history import Confirmed, History
 from toolcrib.search.index.query import Query
@@ -39,7 +39,7 @@ class Slow:
 @pytest.mark.parametrize("changes", [False, True], ids=["the same catalog", "a changed one"])
 def test_what_was_asked_under_a_withdrawn_policy_is_answered_to_nobody_later(changes: bool) -> None:
     registry, slow = registry_of(tool("pay.transfer")), Slow()
-    views = Views(registry, slow)
+    views = ViewCache(registry, slow)
     if changes:
         registry.register(tool("git.log"))
     asking = threading.Thread(target=views.of, args=(EVE,))
@@ -68,7 +68,7 @@ class Interrupted(ToolRegistry):
 
 def test_a_policy_that_is_set_while_somebody_sees_that_the_catalog_changed_stays() -> None:
     registry = Interrupted()
-    views = Views(registry, ALLOW_ALL)
+    views = ViewCache(registry, ALLOW_ALL)
     registry.register(tool("pay.transfer"))
 
     def tighten() -> None:
@@ -84,7 +84,7 @@ def test_a_policy_that_is_set_while_somebody_sees_that_the_catalog_changed_stays
 
 def test_a_state_is_kept_for_nobody_once_a_newer_one_was_looked_at() -> None:
     registry = registry_of(tool("git.log"), tool("git.push"))
-    views = Views(registry, Rules((Rule(Access.CALL, tools=("git.l*",)),), Access.HIDDEN))
+    views = ViewCache(registry, Rules((Rule(Access.CALL, tools=("git.l*",)),), Access.HIDDEN))
     states: list[weakref.ref[CatalogState]] = []
     for number in range(5):
         registry.replace(tool("git.log", f"The log, take {number}."))
@@ -96,8 +96,8 @@ def test_a_state_is_kept_for_nobody_once_a_newer_one_was_looked_at() -> None:
 
 
 def test_the_views_of_those_who_asked_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_KEPT", 2)
-    views = Views(registry_of(tool("git.log")), ALLOW_ALL)
+    monkeypatch.setattr(module, "MAX_CACHED", 2)
+    views = ViewCache(registry_of(tool("git.log")), ALLOW_ALL)
     ada, eve = views.of(ADA), views.of(EVE)
     assert views.of(ADA) is ada
     views.of(Principal("new"))
@@ -106,14 +106,14 @@ def test_the_views_of_those_who_asked_last_are_kept(monkeypatch: pytest.MonkeyPa
     assert views.of(EVE) is not eve
 
 
-def allowed(views: Views, tool_ids: Iterable[str]) -> set[str]:
+def allowed(views: ViewCache, tool_ids: Iterable[str]) -> set[str]:
     return {tool_id for tool_id in tool_ids if tool_id in views.of(EVE).tools}
 
 
 def test_while_one_policy_follows_another_only_what_both_allow_is_seen() -> None:
     first, second = (Rules((Rule(Access.HIDDEN, sources=(name,)),), Access.CALL) for name in ("pay", "git"))
     ids = ("git.log", "pay.transfer", "fs.read")
-    views = Views(registry_of(*map(tool, ids)), first)
+    views = ViewCache(registry_of(*map(tool, ids)), first)
     with views.turning_to(second):
         assert allowed(views, ids) == {"fs.read"}
     assert allowed(views, ids) == {"pay.transfer", "fs.read"}

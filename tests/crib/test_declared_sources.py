@@ -12,7 +12,7 @@ from tests.waiting import until
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.principal import LOCAL_CONTEXT
-from toolcrib.crib.declared import Declarations
+from toolcrib.crib.declared_sources import DeclaredSources
 from toolcrib.sources.declared.definition import DeclaredTools, read_declared_source
 from toolcrib.sources.limited import Capacity
 
@@ -26,24 +26,24 @@ def ops(**commands: str) -> DeclaredTools:
 
 def test_what_goes_and_what_changes_is_out_of_sight_before_what_is_new_comes() -> None:
     registry = ToolRegistry()
-    declarations = Declarations(registry)
-    declarations.join([ops(same="1", changed="1", gone="1")])
-    after = [ops(same="1", changed="2", new="1")]
-    declarations.leave(after)
+    sources = DeclaredSources(registry)
+    sources.change_to([ops(same="1", changed="1", gone="1")]).join()
+    change = sources.change_to([ops(same="1", changed="2", new="1")])
+    change.leave()
     assert set(registry.state.tools) == {"ops.same"}
-    declarations.join(after)
+    change.join()
     assert set(registry.state.tools) == {"ops.same", "ops.changed", "ops.new"}
-    declarations.leave([])
+    sources.change_to([]).leave()
     assert registry.state.sources == {}
 
 
 async def test_no_more_programs_run_at_once_than_the_configuration_allows(tmp_path: Path) -> None:
     registry = ToolRegistry()
-    declarations = Declarations(registry)
+    sources = DeclaredSources(registry)
     started = tmp_path / "started"
     wanted = [ops(stay=f"import time; open({str(started)!r}, 'w').close(); time.sleep(600)", quick="print(1)")]
-    declarations.join(wanted)
-    declarations.join(wanted, Capacity(concurrent_calls=1, queued_calls=0))
+    sources.change_to(wanted).join()
+    sources.change_to(wanted, Capacity(concurrent_calls=1, queued_calls=0)).join()
     source, tools = registry.state.sources["ops"].source, registry.state.tools
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: source.call_tool(tools["ops.stay"], {}, LOCAL_CONTEXT))

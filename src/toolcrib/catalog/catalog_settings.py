@@ -1,4 +1,4 @@
-"""How owners arrange a catalog: categories, metadata overrides, bundles and capabilities, from one or more places."""
+"""What owners set for a catalog: categories, metadata overrides, bundles and capabilities, from one or more places."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from toolcrib.core.properties import cached_property
 
 
 @dataclass(frozen=True)
-class Arrangement:
-    """The arrangement from one place: a configuration, a store, or a program."""
+class CatalogSettings:
+    """The settings from one place: a configuration, a store, or a program."""
 
     categories: tuple[Category, ...] = ()
     """The categories, in the order in which they claim tools."""
@@ -25,8 +25,8 @@ class Arrangement:
     """The capabilities. If two have the same name, the last one counts."""
 
     @classmethod
-    def of(cls, each: Iterable[Arrangement]) -> Arrangement:
-        """Join several arrangements into one, in their order."""
+    def of(cls, each: Iterable[CatalogSettings]) -> CatalogSettings:
+        """Join several settings into one, in their order."""
         each = tuple(each)
         return cls(
             tuple(category for one in each for category in one.categories),
@@ -62,7 +62,7 @@ class Arrangement:
 class Reserved:
     """The names that a program itself uses. They take precedence over registered items."""
 
-    arrangement: Arrangement = field(default_factory=Arrangement)
+    catalog_settings: CatalogSettings = field(default_factory=CatalogSettings)
     sources: frozenset[str] = frozenset()
     """The names of the program's own sources."""
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 from anyio import to_thread
 
-from toolcrib.catalog.lockers import Lockers
+from toolcrib.catalog.catalog_state import CatalogState
+from toolcrib.catalog.isolated_sources import IsolatedSources
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.state import CatalogState
 from toolcrib.catalog.view import embedded_text_of
 from toolcrib.config import Config
 from toolcrib.config.search import DEFAULT_SEARCH, Search
@@ -42,11 +42,15 @@ _COMPUTING = 4
 """How many requests a local model embeds at the same time."""
 
 
-class Insights:
-    """An `Insight` that follows the catalog. It embeds new tools in the background."""
+class SearchKnowledge:
+    """An `QueryKnowledge` that follows the catalog. It embeds new tools in the background."""
 
     def __init__(
-        self, registry: ToolRegistry, lockers: Lockers[Any], store: Vectors | None, embedder: Embedder | None = None
+        self,
+        registry: ToolRegistry,
+        isolated_sources: IsolatedSources[Any],
+        store: Vectors | None,
+        embedder: Embedder | None = None,
     ) -> None:
         """`embedder` takes precedence over the embedder of a configuration.
 
@@ -58,7 +62,7 @@ class Insights:
                 f"{embedder!r} is not an embedder: it does not implement `toolcrib.search.embedders.Embedder`"
             )
         self._registry = registry
-        self._lockers = lockers
+        self._isolated_sources = isolated_sources
         self._store = store
         self._search = DEFAULT_SEARCH
         self._applied: Config | None = None
@@ -167,14 +171,14 @@ class Insights:
 
         self.embedding = Embedding(open_embedder, store=self._store)
         self._registry.subscribe(self._note)
-        self._lockers.subscribe(self._want)
-        for owner in (_SHARED, *self._lockers.open_ids):
+        self._isolated_sources.subscribe(self._want)
+        for owner in (_SHARED, *self._isolated_sources.open_ids):
             self._want(owner)
 
     def _close_embedding(self) -> None:
         if (embedding := self.embedding) is not None:
             self._registry.unsubscribe(self._note)
-            self._lockers.unsubscribe(self._want)
+            self._isolated_sources.unsubscribe(self._want)
             self.embedding = None
             embedding.close(wait_s=0)
 
@@ -185,7 +189,7 @@ class Insights:
     def _want(self, owner: str | None) -> None:
         with self._wanting:
             if (embedding := self.embedding) is not None:
-                state = self._registry.state if owner is None else self._lockers.open_state(owner)
+                state = self._registry.state if owner is None else self._isolated_sources.open_state(owner)
                 embedding.want(owner, _wanted(state) if state is not None else None)
 
     # -- the past -----------------------------------------------------------------------------------------------------
