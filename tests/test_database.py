@@ -22,7 +22,7 @@ from tests.audit.auditing import performed
 
 import toolcrib
 from toolcrib.agent.conversation_store import ConversationStore, KeptConversation
-from toolcrib.audit.reader import AuditReader, NoAudit, Wanted
+from toolcrib.audit.audit_reader import AuditReader, NoAudit, Wanted
 from toolcrib.audit.store import AuditStore
 from toolcrib.config.registration_store import Registration, RegistrationStore
 from toolcrib.core.errors import InvalidConfig

@@ -33,8 +33,8 @@ ROOT = Path(__file__).parents[1]
 TOOLCRIB = str(Path(sys.executable).with_name("toolcrib"))
 
 _MODULE = f"{sys.executable} -m"
-_GATEWAY = ("toolcrib.cli.serve", "toolcrib.surfaces.mcp_gateway.stdio", "toolcrib.surfaces.http.http_serving")
-_AGENT = (*_GATEWAY, "toolcrib.cli.acp", "toolcrib.surfaces.acp_agent.serving")
+_GATEWAY = ("toolcrib.cli.serve_command", "toolcrib.surfaces.mcp_gateway.stdio", "toolcrib.surfaces.http.http_serving")
+_AGENT = (*_GATEWAY, "toolcrib.cli.acp_command", "toolcrib.surfaces.acp_agent.serving")
 
 PRELOADED: Mapping[str, Sequence[str]] = {
     f"{TOOLCRIB} ": _GATEWAY,

@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.waiting import until_blocking
 
-from toolcrib.audit.file import Gap
-from toolcrib.audit.reader import AuditReader, Entry, Wanted
+from toolcrib.audit.audit_file import Gap
+from toolcrib.audit.audit_reader import AuditReader, Entry, Wanted
 from toolcrib.audit.store import AuditStore
 from toolcrib.core.events import OK, OperationPerformed
 

@@ -23,8 +23,8 @@ from tests.audit.auditing import entries, gaps, performed, queries, until_writte
 from tests.waiting import DEADLINE_S, until_blocking
 
 from toolcrib.audit import store as audit
-from toolcrib.audit.file import APPLICATION_ID, DAY_S, FORGOTTEN, LAYOUT, AuditFile, excess_of
-from toolcrib.audit.reader import AuditReader, Wanted
+from toolcrib.audit.audit_file import APPLICATION_ID, DAY_S, FORGOTTEN, LAYOUT, AuditFile, excess_of
+from toolcrib.audit.audit_reader import AuditReader, Wanted
 from toolcrib.audit.redaction import Redaction
 from toolcrib.audit.store import AuditStore
 from toolcrib.core.events import OperationPerformed

@@ -14,7 +14,7 @@ from tests.operations.calling.test_approving import Person, saying
 from tests.operations.calling.test_fetching import Library, only
 from tests.operations.calling.test_fetching import catalog as library_catalog
 
-from toolcrib.audit.reader import SHOWING_NODES
+from toolcrib.audit.audit_reader import SHOWING_NODES
 from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.catalog.bundles import ToolBundle
 from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus

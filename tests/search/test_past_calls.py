@@ -13,7 +13,7 @@ from tests.cli.running import toolcrib_process
 from tests.waiting import until, until_blocking
 
 from toolcrib import Toolcrib
-from toolcrib.audit.file import DAY_S, MAX_NAME
+from toolcrib.audit.audit_file import DAY_S, MAX_NAME
 from toolcrib.audit.store import AuditStore
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.search.history_config import HistoryConfig

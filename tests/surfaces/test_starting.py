@@ -14,7 +14,7 @@ from tests.surfaces.serving import Conversation
 
 _WATCHED = """
 import gc, json, sys
-from toolcrib.cli import main, serve as command
+from toolcrib.cli import main, serve_command as command
 from toolcrib.surfaces.mcp_gateway import stdio
 
 start, serve = command.serve, stdio.serve_stdio

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self, cast
 
-from toolcrib.audit.file import MAX_AGE_S, MAX_BYTES, MAX_NAME, AuditFile, Gap, Row, reason_of
+from toolcrib.audit.audit_file import MAX_AGE_S, MAX_BYTES, MAX_NAME, AuditFile, Gap, Row, reason_of
 from toolcrib.audit.redaction import Redaction
 from toolcrib.core.events import OperationPerformed
 from toolcrib.core.shares import Shares

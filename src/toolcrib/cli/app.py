@@ -70,7 +70,7 @@ wait_option = click.option(
 
 def _speak_up(_context: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value:
-        from toolcrib.cli.output import log_everything
+        from toolcrib.cli.terminal_output import log_everything
 
         log_everything()
 
@@ -131,7 +131,7 @@ def main(verbose: bool) -> None:
     To start, run `toolcrib doctor` to check your servers, then `toolcrib install CLIENT` to add Toolcrib to your
     client. The documentation is in docs/commands.md of the project.
     """
-    from toolcrib.cli.output import set_up_logging
+    from toolcrib.cli.terminal_output import set_up_logging
 
     set_up_logging(verbose=verbose)
 
@@ -203,7 +203,7 @@ def serve(**options: Any) -> None:
     # of the time to the first answer. The `serve` function runs one collection when the gateway is ready.
     gc.disable()
     try:
-        from toolcrib.cli.serve import serve as run
+        from toolcrib.cli.serve_command import serve as run
 
         run(**options)
     finally:
@@ -234,7 +234,7 @@ def acp(**options: Any) -> None:
     \b
       {"agent_servers": {"Toolcrib": {"command": "toolcrib", "args": ["acp", "--model", "openai:gpt-5"]}}}
     """
-    from toolcrib.cli.acp import acp as run
+    from toolcrib.cli.acp_command import acp as run
 
     run(**options)
 
@@ -247,7 +247,7 @@ def demo(**options: Any) -> None:
 
     This needs uvx (from uv) on the PATH. The first run downloads the servers.
     """
-    from toolcrib.cli.demo import demo as run
+    from toolcrib.cli.demo_command import demo as run
 
     run(**options)
 
@@ -312,7 +312,7 @@ def add_command(tool_id: str, words: tuple[str, ...], description: str, **option
     \b
       toolcrib add command ops.disk_free --description "Free room on a disk." -- df -h -- {path}
     """
-    from toolcrib.cli.registering import add as run
+    from toolcrib.cli.registration_commands import add as run
 
     run(tool_id=tool_id, declaration={"description": description, "command": [*words]}, **options)
 
@@ -332,8 +332,8 @@ def add_http(tool_id: str, url: str, description: str, **options: Any) -> None:
       toolcrib add http weather.current "https://weather.example.com/v1/now?city={city}" \\
         --description "The weather in a city." --header 'Authorization: Bearer ${env:WEATHER_TOKEN}'
     """
-    from toolcrib.cli.registering import add as run
-    from toolcrib.cli.registering import http_of
+    from toolcrib.cli.registration_commands import add as run
+    from toolcrib.cli.registration_commands import http_of
 
     keys = ("method", "headers", "body", "json_body", "allow_private")
     http = http_of(url, **{key: options.pop(key) for key in keys})
@@ -352,7 +352,7 @@ def remove(**options: Any) -> None:
     """Unregister the tools ID, or what the options name. If one of them is not registered, nothing is removed."""
     if not any(options[key] for key in ("tool_ids", "categories", "overrides", "bundles", "capabilities")):
         raise click.UsageError("Name what to remove. Run `toolcrib export` to see what is registered.")
-    from toolcrib.cli.registering import remove as run
+    from toolcrib.cli.registration_commands import remove as run
 
     run(**options)
 
@@ -367,7 +367,7 @@ def remove(**options: Any) -> None:
 )
 def export(**options: Any) -> None:
     """Write everything that was registered for CONFIG to one JSON document, for `toolcrib import` or for mcp.json."""
-    from toolcrib.cli.registering import export as run
+    from toolcrib.cli.registration_commands import export as run
 
     run(**options)
 
@@ -380,7 +380,7 @@ def export(**options: Any) -> None:
 @json_option
 def import_(**options: Any) -> None:
     """Register everything in FILE for CONFIG: tools, categories, bundles, capabilities, metadata. All or nothing."""
-    from toolcrib.cli.registering import import_ as run
+    from toolcrib.cli.registration_commands import import_ as run
 
     run(**options)
 
@@ -393,7 +393,7 @@ def import_(**options: Any) -> None:
 @json_option
 def approvals(**options: Any) -> None:
     """Show which tools run without asking because a person answered `always`, and for which principal."""
-    from toolcrib.cli.approvals import approvals as run
+    from toolcrib.cli.approvals_command import approvals as run
 
     run(**options)
 
@@ -419,7 +419,7 @@ def approvals(**options: Any) -> None:
 @json_option
 def list_(**options: Any) -> None:
     """List the categories and tools at a path, given name by name: `toolcrib list Coding Refactoring`."""
-    from toolcrib.cli.browse import list_ as run
+    from toolcrib.cli.catalog_commands import list_ as run
 
     run(**options)
 
@@ -433,7 +433,7 @@ def list_(**options: Any) -> None:
 @json_option
 def tree(**options: Any) -> None:
     """Show the whole catalog: its sources, categories and tools."""
-    from toolcrib.cli.browse import tree as run
+    from toolcrib.cli.catalog_commands import tree as run
 
     run(**options)
 
@@ -445,7 +445,7 @@ def tree(**options: Any) -> None:
 @json_option
 def categories(**options: Any) -> None:
     """Show the top-level categories: how many tools each one has, and the version of each source."""
-    from toolcrib.cli.browse import categories as run
+    from toolcrib.cli.catalog_commands import categories as run
 
     run(**options)
 
@@ -480,7 +480,7 @@ def search(query: tuple[str, ...], **options: Any) -> None:
 
     The best match comes first. The number before each tool is its confidence, from 0 to 1.
     """
-    from toolcrib.cli.browse import search as run
+    from toolcrib.cli.catalog_commands import search as run
 
     run(" ".join(query), **options)
 
@@ -495,7 +495,7 @@ def search(query: tuple[str, ...], **options: Any) -> None:
 @json_option
 def expand(tool_id: str, **options: Any) -> None:
     """Show the full definition of the tool ID: its description, input schema and output schema."""
-    from toolcrib.cli.browse import expand as run
+    from toolcrib.cli.catalog_commands import expand as run
 
     run(tool_id, **options)
 
@@ -565,7 +565,7 @@ def grammar(**options: Any) -> None:
       toolcrib grammar files.read files.write > calls.gbnf
       llama-server -m model.gguf --grammar-file calls.gbnf
     """
-    from toolcrib.cli.grammar import grammar as run
+    from toolcrib.cli.own_agent_commands import grammar as run
 
     run(**options)
 
@@ -586,7 +586,7 @@ def call(tool_id: str, arguments: tuple[str, ...], **options: Any) -> None:
       toolcrib call git.git_log '{"repo_path": ".", "max_count": 3}'
       toolcrib call git.git_log repo_path=. max_count=3
     """
-    from toolcrib.cli.call import call as run
+    from toolcrib.cli.call_command import call as run
 
     run(tool_id, arguments, **options)
 
@@ -602,7 +602,7 @@ def bundles(words: tuple[str, ...], config: Path, **options: Any) -> None:
     Exits with 1 if a tool that NAME requires is missing.
     """
     from toolcrib.catalog.bundles import is_bundle_name
-    from toolcrib.cli.bundle import bundles as run
+    from toolcrib.cli.bundles_command import bundles as run
 
     names = [word for word in words if is_bundle_name(word)]
     files = [Path(word) for word in words if not is_bundle_name(word)]
@@ -624,7 +624,7 @@ def doctor(**options: Any) -> None:
     Also reports possible mistakes in the policy and the categories, and quarantined or suspicious definitions. Exits
     with 1 if a server cannot be used or a tool is quarantined.
     """
-    from toolcrib.cli.doctor import doctor as run
+    from toolcrib.cli.doctor_command import doctor as run
 
     run(**options)
 
@@ -651,7 +651,7 @@ def pin(what: tuple[str, ...], config: Path, mode: str | None, full: bool, wait_
     \b
       toolcrib pin git 'tracker.get_*'
     """
-    from toolcrib.cli import pin as command
+    from toolcrib.cli import pin_command as command
 
     shows = {"list": command.list_pins, "log": command.show_log}
     if mode in shows:
@@ -675,7 +675,7 @@ def drift(what: tuple[str, ...], **options: Any) -> None:
     Exits with 1 if a definition changed, is gone, or is quarantined because it is not pinned. Exits with 2 if a server
     did not answer.
     """
-    from toolcrib.cli.drift import drift as run
+    from toolcrib.cli.drift_command import drift as run
 
     run(what, **options)
 
@@ -724,7 +724,7 @@ def lint(config: Path, tools: Path | None, modules: tuple[str, ...], **options: 
 
     CONFIG is checked if you name it, or if you pass neither a MODULE nor a FILE. Exits with 1 if there are problems.
     """
-    from toolcrib.cli.lint import lint as run
+    from toolcrib.cli.lint_command import lint as run
 
     if options["as_json"] and options["as_sarif"]:
         raise click.UsageError("Pass either --json or --sarif, not both.")
@@ -779,7 +779,7 @@ def audit(trace: str | None, **options: Any) -> None:
     TRACE is the beginning of a trace id: it shows everything known about that trace. To delete traces, run `toolcrib
     audit forget`, which has its own --help.
     """
-    from toolcrib.cli.audit import audit as run
+    from toolcrib.cli.audit_command import audit as run
 
     run(trace, **options)
 
@@ -801,7 +801,7 @@ def audit_forget(config: Path, path: Path | None, everything: bool, yes: bool, a
 
     Programs that use the audit keep running. Search in running gateways forgets these traces within a few seconds.
     """
-    from toolcrib.audit.file import Unwanted
+    from toolcrib.audit.audit_file import Unwanted
     from toolcrib.cli.forgetting import forget as run
 
     unwanted = Unwanted(**said)
@@ -828,7 +828,7 @@ def fetch(manifest: Path, folder: Path) -> None:
     \b
       {"files": {"model.safetensors": {"url": "https://...", "sha256": "..."}}}
     """
-    from toolcrib.cli.embed import fetch as run
+    from toolcrib.cli.embed_command import fetch as run
 
     run(manifest, folder)
 
@@ -844,7 +844,7 @@ def worth_it(**options: Any) -> None:
 
     Ends with a verdict: worth it, or not. Exits with 1 if the verdict depends on servers that cannot be listed.
     """
-    from toolcrib.cli.worth_it import worth_it as run
+    from toolcrib.cli.worth_it_command import worth_it as run
 
     run(**options)
 
@@ -880,7 +880,7 @@ def install(client: str, **options: Any) -> None:
     Shows the exact change, asks for confirmation, and saves a backup. Servers that only the client can start are not
     moved, and the command says why.
     """
-    from toolcrib.cli.install import install as run
+    from toolcrib.cli.install_command import install as run
 
     run(client, **options)
 
@@ -900,7 +900,7 @@ def token(principal: str, **options: Any) -> None:
 
     The token is shown only once. Every request with this token to `toolcrib serve --http` acts on behalf of NAME.
     """
-    from toolcrib.cli.token import token as run
+    from toolcrib.cli.token_command import token as run
 
     run(principal, **options)
 
@@ -946,7 +946,7 @@ def evaluate(**options: Any) -> None:
       toolcrib eval --queries queries.jsonl --floor ndcg@10=0.8
       toolcrib eval --tools tools.json --queries queries.jsonl --compare without:synonyms
     """
-    from toolcrib.cli.evaluate import evaluate as run
+    from toolcrib.cli.eval_command import evaluate as run
 
     run(**options)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from toolcrib.cli.opening import opened
-from toolcrib.cli.output import plain, print_json, run, stderr, stdout, tell_unavailable, write
+from toolcrib.cli.opened_catalog import opened
+from toolcrib.cli.terminal_output import plain, print_json, run, stderr, stdout, tell_unavailable, write
 from toolcrib.operations.messages import DetailLevel
 
 

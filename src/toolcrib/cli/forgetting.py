@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from toolcrib.audit.file import AuditFile, Unwanted, reason_of
-from toolcrib.cli.audit import place_of
-from toolcrib.cli.output import plain, print_json, run, stderr
+from toolcrib.audit.audit_file import AuditFile, Unwanted, reason_of
+from toolcrib.cli.audit_command import place_of
+from toolcrib.cli.terminal_output import plain, print_json, run, stderr
 from toolcrib.core.errors import InvalidConfig
 
 PATIENCE_S = 10.0

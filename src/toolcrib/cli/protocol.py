@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from toolcrib.cli.output import run, stdout
 from toolcrib.cli.places import store_of
+from toolcrib.cli.terminal_output import run, stdout
 from toolcrib.config import read_config
 from toolcrib.config.registrations import joined
 from toolcrib.crib.top_level import top_level

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.view import View
-from toolcrib.cli.output import escape, plain, stderr, stdout
-from toolcrib.cli.standings import Mistake, Standing
+from toolcrib.cli.ranking_explanation import Mistake, Standing
+from toolcrib.cli.terminal_output import escape, plain, stderr, stdout
 from toolcrib.search.evaluation import NDCG, Answer, Change, Comparison, Estimate, Evaluation, Floor
 
 SHOWN_GROUPS = 12

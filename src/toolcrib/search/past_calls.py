@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolcrib.audit.file import DAY_S, MAX_NAME, reason_of
-from toolcrib.audit.reader import CALLING, AuditReader, Entry, NoAudit
+from toolcrib.audit.audit_file import DAY_S, MAX_NAME, reason_of
+from toolcrib.audit.audit_reader import CALLING, AuditReader, Entry, NoAudit
 from toolcrib.audit.redaction import REDACTED
 from toolcrib.core.principal import Principal
 from toolcrib.search.history_config import HistoryConfig

@@ -27,12 +27,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from toolcrib.cli.clients.entries import served_file, serving
-from toolcrib.cli.clients.files import read, write
-from toolcrib.cli.clients.installing import Survey, survey
-from toolcrib.cli.clients.jsonc import Document
-from toolcrib.cli.clients.known import CLIENTS, KnownClient, Place, Scope, Surroundings
-from toolcrib.cli.clients.records import Records, carry_out, undo
+from toolcrib.cli.clients.file_changes import read, write
+from toolcrib.cli.clients.install_plan import Survey, survey
+from toolcrib.cli.clients.install_records import Records, carry_out, undo
+from toolcrib.cli.clients.jsonc_document import Document
+from toolcrib.cli.clients.known_clients import CLIENTS, KnownClient, Place, Scope, Surroundings
+from toolcrib.cli.clients.server_entries import served_file, serving
 
 Servers = dict[str, dict[str, Any]]
 

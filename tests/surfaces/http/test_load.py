@@ -11,7 +11,7 @@ import pytest
 from tests.servers.launching import faulty_entry
 from tests.surfaces.http.asking import ALICE, BOB, TOKENS, Api, served
 
-from toolcrib.audit.reader import AuditReader, Wanted
+from toolcrib.audit.audit_reader import AuditReader, Wanted
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

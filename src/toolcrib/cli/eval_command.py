@@ -1,0 +1,163 @@
+"""`toolcrib eval`: measure how well search finds the right tools, where it fails, and what other settings change."""
+
+from __future__ import annotations
+
+import sys
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from toolcrib.catalog.view import View
+from toolcrib.cli.opened_catalog import is_config_named, opened, until_understood
+from toolcrib.cli.ranking_explanation import examined
+from toolcrib.cli.scorecard import Other, Scorecard, show, tell_of_missed, tell_of_unavailable, tell_of_unknown
+from toolcrib.cli.terminal_output import print_json, run
+from toolcrib.config import read_config
+from toolcrib.config.search import DEFAULT_SEARCH, Search
+from toolcrib.core.errors import InvalidConfig
+from toolcrib.search.evaluation import Comparison, Evaluation, Floor, Found, JudgedQuery, read_queries
+from toolcrib.search.evaluation import evaluate as measured
+from toolcrib.search.index.weights import SIGNALS, Weights
+from toolcrib.sources.catalog_file import CatalogFileSource
+
+WITHOUT = "without:"
+"""The prefix of a `--compare` value that names signals instead of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Settings to rank with, and their name in the report."""
+
+    name: str
+    search: Search
+
+    def without(self, names: Sequence[str], option: str) -> Setting:
+        """Return these settings with some signals turned off. `option` names the option in error messages."""
+        for name in names:
+            if name not in SIGNALS:
+                raise click.BadParameter(
+                    f"`{name}` is not a signal; use one of: {', '.join(SIGNALS)}", param_hint=option
+                )
+        return replace(self, search=replace(self.search, weights=self.search.weights.without(*names)))
+
+
+def evaluate(
+    config: Path,
+    tools: Path | None,
+    queries: Path,
+    *,
+    without: Sequence[str],
+    compare: str | None,
+    floors: Sequence[str],
+    worst: int,
+    wait_s: float,
+    as_json: bool,
+) -> None:
+    """Search the whole catalog with every query, and report. The process exits with 1 if a floor is missed.
+
+    Queries name relevant tools by tool id, or by row id if the definitions come from a file of rows.
+    """
+    least = tuple(map(_floor, floors))
+    missed: list[Floor] = []
+
+    async def main() -> None:
+        judged = read_queries(queries)
+        setting = _own(config if tools is None or is_config_named() else None, without)
+        other = _other(compare, setting) if compare is not None else None
+        async with opened(config, tools, wait_s=wait_s, searched=True) as crib:
+            await until_understood(crib, wait_s)
+            view = crib.view()
+            asked, unknown = _resolved(view, judged)
+            evaluation = _measured(view, setting, asked)
+            everything = weighted(view, setting.search.weights.refusing_nothing())
+            mistakes = tuple(examined(everything, answer) for answer in evaluation.worst(worst))
+            compared = None
+            if other is not None:
+                compared = Other(other.name, Comparison(evaluation, _measured(view, other, asked)))
+            card = Scorecard(evaluation, unknown, mistakes, compared, least)
+            tell_of_unavailable(view)
+        missed.extend(card.missed)
+        tell_of_unknown(unknown)
+        if as_json:
+            print_json(card.to_wire())
+        else:
+            show(card)
+        tell_of_missed(card)
+
+    run(main, as_json=as_json)
+    sys.exit(1 if missed else 0)
+
+
+def weighted(view: View, weights: Weights) -> View:
+    """Return `view` with `weights` instead of its own. Everything else in the search stays the same."""
+    visible = view.visible
+    state = replace(visible.state, index=visible.state.index.weighted(weights))
+    return replace(view, visible=replace(visible, state=state, earlier=None, base=None))
+
+
+def _measured(view: View, setting: Setting, asked: Sequence[JudgedQuery]) -> Evaluation:
+    ranking = weighted(view, setting.search.weights)
+
+    def search(query: str, limit: int) -> list[Found]:
+        return [Found(hit.tool_id, hit.confidence) for hit in ranking.search(query, limit=limit).hits]
+
+    return measured(search, asked, tools=len(view.tools))
+
+
+def _own(config: Path | None, without: Sequence[str]) -> Setting:
+    setting = Setting("this run", DEFAULT_SEARCH if config is None else read_config(config).search)
+    return setting.without(without, "--without")
+
+
+def _other(compare: str, own: Setting) -> Setting:
+    """Return the settings that `--compare` names.
+
+    Raises:
+        InvalidConfig: the file cannot be used, or needs a model or a history that this run does not have.
+    """
+    if compare.startswith(WITHOUT):
+        names = [name.strip() for name in compare.removeprefix(WITHOUT).split(",")]
+        return replace(own, name=compare).without(names, "--compare")
+    other = read_config(Path(compare)).search
+    weights = other.weights
+    for signal, has, this_has in (
+        ("embedding", other.embedder, own.search.embedder),
+        ("history", other.history, own.search.history),
+    ):
+        if has is None:
+            weights = weights.without(signal)
+        elif has != this_has:
+            raise InvalidConfig(
+                f"{compare}: its `{signal}` differs from the `{signal}` of this run",
+                hints=["Run `toolcrib eval` with that configuration, and pass this one to --compare."],
+            )
+    return Setting(compare, replace(other, weights=weights))
+
+
+def _floor(text: str) -> Floor:
+    try:
+        return Floor.parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--floor") from error
+
+
+def _resolved(
+    view: View, judged: Sequence[JudgedQuery]
+) -> tuple[tuple[JudgedQuery, ...], Mapping[str, tuple[str, ...]]]:
+    """Replace names of tools by tool ids, and fill in categories. Also return the unknown names by query id."""
+    sources = [entry.source for entry in view.sources.values()]
+    rows = ChainMap(*(dict(source.row_ids) for source in sources if isinstance(source, CatalogFileSource)))
+    asked: list[JudgedQuery] = []
+    unknown: dict[str, tuple[str, ...]] = {}
+    for query in judged:
+        tools = {name: view.tools.get(rows.get(name, name)) or view.find(name) for name in query.relevant}
+        if missing := sorted(name for name, tool in tools.items() if tool is None):
+            unknown[query.id] = (*unknown.get(query.id, ()), *missing)
+        relevant = frozenset(tool.id if tool is not None else name for name, tool in tools.items())
+        found = (tool for tool in tools.values() if tool is not None)
+        tops = {place[0] for tool in found for place in view.whole_ontology.places(tool)}
+        asked.append(replace(query, relevant=relevant, categories=query.categories or tuple(sorted(tops))))
+    return tuple(asked), unknown

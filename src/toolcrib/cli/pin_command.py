@@ -1,0 +1,357 @@
+"""`toolcrib pin`: pin the current tool definitions, and show or remove pins."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from toolcrib.catalog.definition_guard import DefinitionGuard
+from toolcrib.cli.opened_catalog import pins_of
+from toolcrib.cli.pinned_definitions import (
+    Chosen,
+    Definition,
+    Look,
+    Standing,
+    counted,
+    grades_of,
+    id_of,
+    not_looked_at,
+    pin_wire,
+    show,
+    show_details,
+    show_elsewhere,
+    show_unlisted,
+    shown_name,
+    using,
+    when,
+)
+from toolcrib.cli.terminal_output import plain, print_json, run, stderr, stdout
+from toolcrib.config import read_config
+from toolcrib.core.tools import Tool, summarize
+from toolcrib.core.untrusted_text import visible
+from toolcrib.definitions.drift import Verdict
+from toolcrib.definitions.drift.definition_json import definition_of
+from toolcrib.definitions.pins import Pin
+
+_NEW = {Standing.NEW, Standing.UNPINNED}
+
+
+def pin(
+    what: Sequence[str], config: Path, *, wait_s: float, by: str | None, full: bool, yes: bool, as_json: bool
+) -> None:
+    """Show what would be pinned, ask, and pin it. The process exits with 1 if anything was not pinned."""
+
+    async def main() -> bool:
+        who = _who(by)
+        look = (await Look.at(config, wait_s)).only(what, config)
+        offer = _Offer.of(look, {(each.source, each.origin, each.name) for each in pins_of(config).all()})
+        if not as_json:
+            _show(offer, full=full)
+            show_unlisted(look.unlisted)
+            show_elsewhere(look.elsewhere)
+        asking = _Asking(yes=yes, as_json=as_json)
+        writes = bool(offer.all) and asking.agrees(f"Pin {counted(len(offer.all), 'definition')} as {who}?")
+        store = pins_of(config)
+        if writes:
+            with using(store, "written"):
+                DefinitionGuard(store).pin([(each.entry, each.judgement) for each in offer.all], who)
+        if as_json:
+            wire = {**offer.to_wire(), "not_looked_at": not_looked_at(look)}
+            print_json({"config": str(config), "written": writes, "by": who, **wire})
+        elif writes:
+            stdout.print(f"Pinned {counted(len(offer.all), 'definition')} as {plain(who)}.", markup=False)
+        elif offer.all:
+            asking.tell("Nothing was pinned")
+        elif not look.unlisted:
+            stdout.print("There is nothing to pin." if offer.unchanged else "No server offers tools.")
+        return (writes or not offer.all) and not look.unlisted
+
+    _end(main, as_json=as_json)
+
+
+def unpin(what: Sequence[str], config: Path, *, by: str | None, yes: bool, as_json: bool) -> None:
+    """Show which pins would be removed, ask, and remove them. No server starts."""
+
+    async def main() -> bool:
+        who = _who(by)
+        pins = _pins(what, config)
+        if not as_json and pins:
+            _show_pins(pins)
+        asking = _Asking(yes=yes, as_json=as_json)
+        writes = bool(pins) and asking.agrees(f"Remove {counted(len(pins), 'pin')} as {who}?")
+        store = pins_of(config)
+        left: tuple[Pin, ...] = ()
+        if writes:
+            with using(store, "written"):
+                DefinitionGuard(store).unpin(pins, who)
+                left = store.all()
+        if as_json:
+            print_json({"config": str(config), "written": writes, "by": who, "removed": [*map(_wire, pins)]})
+        elif writes:
+            stdout.print(f"Removed {counted(len(pins), 'pin')} as {plain(who)}.", markup=False)
+            _tell_of_unpinned(config, {pin.source for pin in pins} - {pin.source for pin in left})
+        elif pins:
+            asking.tell("Nothing was removed")
+        else:
+            stdout.print("Nothing is pinned.")
+        return writes or not pins
+
+    _end(main, as_json=as_json)
+
+
+def list_pins(what: Sequence[str], config: Path, *, as_json: bool) -> None:
+    """Show what is pinned. No server starts."""
+
+    async def main() -> bool:
+        pins = _pins(what, config)
+        if as_json:
+            print_json({"config": str(config), "pins": [*map(_wire, pins)]})
+        elif pins:
+            _show_pins(pins)
+        else:
+            stderr.print("Nothing is pinned. Run `toolcrib pin` to pin the current definitions.")
+        return True
+
+    _end(main, as_json=as_json)
+
+
+def show_log(what: Sequence[str], config: Path, *, as_json: bool) -> None:
+    """Show the history of all pins, oldest first. No server starts."""
+
+    async def main() -> bool:
+        pins = _pins(what, config, ended=True)
+        if as_json:
+            print_json(
+                {"config": str(config), "log": [{"removed": pin.definition is None, **_wire(pin)} for pin in pins]}
+            )
+        elif pins:
+            _show_log(pins)
+        else:
+            stderr.print("Nothing was ever pinned.")
+        return True
+
+    _end(main, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """The definitions that would be pinned."""
+
+    shown: tuple[Definition, ...]
+    """New and changed definitions."""
+    unchanged: int
+    gone: int
+    moved: tuple[Definition, ...]
+    """Definitions that are pinned in a different configuration, or under a different name of their source."""
+
+    @classmethod
+    def of(cls, look: Look, known: set[tuple[str, str, str]]) -> _Offer:
+        """`known` holds the source, origin and name of each pin of this configuration."""
+        unchanged = [each for each in look.definitions if each.standing is Standing.UNCHANGED]
+        moved = [
+            each for each in unchanged if (each.entry.name, each.entry.origin, each.judgement.tool.name) not in known
+        ]
+        shown = [each for each in look.definitions if each.standing is not Standing.UNCHANGED]
+        return cls(tuple(shown), len(unchanged) - len(moved), len(look.gone), tuple(moved))
+
+    @property
+    def all(self) -> tuple[Definition, ...]:
+        return (*self.shown, *self.moved)
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "definitions": [each.to_wire() for each in self.shown],
+            "moved": [each.id for each in self.moved],
+            "unchanged": self.unchanged,
+            "gone": self.gone,
+        }
+
+
+class _Asking:
+    """Decides whether something may be written, by the options and by the answer at the terminal."""
+
+    def __init__(self, *, yes: bool, as_json: bool) -> None:
+        self._yes = yes
+        streams = (sys.stdin, sys.stdout, sys.stderr)  # the definitions go to one stream, the question to the other
+        self._has_terminal = all(stream.isatty() for stream in streams) and not as_json
+
+    def agrees(self, question: str) -> bool:
+        if self._yes or not self._has_terminal:
+            return self._yes
+        try:
+            return click.confirm(plain(question), default=False, err=True)
+        except click.Abort:
+            stderr.print()
+            return False
+
+    def tell(self, what: str) -> None:
+        """Print that nothing was written, and why."""
+        stderr.print(
+            f"{what}."
+            if self._has_terminal
+            else f"{what}, because there is no terminal to confirm on. Pass --yes to confirm."
+        )
+
+
+def _end(main: Any, *, as_json: bool) -> None:
+    """Run `main`. If it returns False, exit with 1."""
+    done: list[bool] = []
+
+    async def note() -> None:
+        done.append(await main())
+
+    run(note, as_json=as_json)
+    sys.exit(0 if done == [True] else 1)
+
+
+def _who(by: str | None) -> str:
+    """Return the name of the person who pins."""
+    if by is not None:
+        if not by.strip():
+            raise click.UsageError("--by needs a name.")
+        return by
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):  # in a container, a user may have no name
+        return f"uid {os.getuid()}"
+
+
+def _pins(what: Sequence[str], config: Path, *, ended: bool = False) -> tuple[Pin, ...]:
+    """Return the current pins that match `what`, or with `ended` the whole history.
+
+    Raises:
+        InvalidConfig: the configuration cannot be used, or the pins cannot be read.
+        NotFound: a word in `what` matches nothing.
+    """
+    chosen = Chosen(what, read_config(config).source_names)
+    store = pins_of(config)
+    with using(store):
+        pins = store.log() if ended else store.all()
+    ids = [*map(id_of, pins)]
+    for word in chosen.what:
+        if not any(map(chosen.meets(word), ids)):
+            raise chosen.unmet(word, ids)
+    found = [pin for pin in pins if not what or id_of(pin) in chosen]
+    return tuple(found if ended else sorted(found, key=id_of))
+
+
+# -- what a person sees -----------------------------------------------------------------------------------------------
+
+
+def _show(offer: _Offer, *, full: bool) -> None:
+    for each in offer.shown:
+        judgement = each.judgement
+        name = (shown_name(each.id), "bold")
+        if each.standing in _NEW:
+            stdout.print(Text.assemble(("new      ", "green"), name, "  ", _summary(each)))
+        else:
+            line = Text.assemble(("changed  ", "yellow"), name, "  ")
+            if judgement.drift is not None:
+                line.append_text(grades_of(judgement.drift))
+            stdout.print(line.append(f"  {_versions(each)}", "dim"))
+        if full:
+            _show_definition(judgement.tool)
+        drift = judgement.drift
+        show_details(drift.changes if drift else (), each.suspicions, drift.omitted if drift else 0)
+    if offer.shown:
+        stdout.print()
+    for count, told in (
+        (sum(each.standing in _NEW for each in offer.shown), "new"),
+        (sum(each.standing is Standing.CHANGED for each in offer.shown), "changed"),
+        (offer.unchanged, "as pinned"),
+        (offer.gone, "pinned, but not offered any more. Pass `--remove` to remove their pins."),
+        (len(offer.moved), "pinned for a different configuration, or under a different name of the server"),
+    ):
+        if count:
+            stdout.print(f"{count:>6,}  {told}")
+
+
+def _show_definition(tool: Tool) -> None:
+    """Print everything that a model may read."""
+    try:
+        told = json.dumps(definition_of(tool), indent=2, ensure_ascii=False, default=dict)
+    except RecursionError:
+        told = "The definition is nested too deeply to be shown."
+    for line in told.split("\n"):
+        show(Text(f"  {visible(line)}"))
+
+
+def _summary(each: Definition) -> Text:
+    return Text(shown_name(summarize(each.judgement.tool.description or "")), "dim")
+
+
+def _versions(each: Definition) -> str:
+    return " → ".join(str(version) for version in (each.pin and each.pin.version, each.judgement.version) if version)
+
+
+def _tell_of_unpinned(config: Path, sources: set[str]) -> None:
+    """Say what happens to sources without any pins: their tools may be shown, which is easy to overlook."""
+    if not sources:
+        return
+    now = {
+        Verdict.PASS: "its tools are shown as they are",
+        Verdict.WARN: "its tools are shown as they are, with a warning",
+        Verdict.QUARANTINE: "its tools are not shown",
+    }[read_config(config).pins.unpinned]
+    for source in sorted(sources):
+        told = f"Nothing of {shown_name(source)} is pinned any more: {now} (`toolcrib.pins.unpinned`)."
+        stderr.print(told, markup=False, style="yellow")
+
+
+def _show_pins(pins: Sequence[Pin]) -> None:
+    """Print the pins in groups by their origin, which is long and which most pins share."""
+    for bound, some in groupby(pins, lambda pin: (pin.source, pin.shown)):
+        _show_bound(bound[1])
+        table = _table("tool", "version", "since", "by", show_header=True)
+        for each in some:
+            table.add_row(_id(each), each.version, _minute(each), Text(shown_name(each.by)))
+        show(Padding.indent(table, 2))
+
+
+def _show_log(pins: Sequence[Pin]) -> None:
+    """Print the history in groups of what one person did in one minute."""
+    for (is_removed, minute, by, _, bound), some in groupby(
+        pins, lambda pin: (pin.definition is None, _minute(pin), pin.by, pin.source, pin.shown)
+    ):
+        done = ("removed", "red") if is_removed else ("pinned", "green")
+        show(Text.assemble(minute, "  ", done, f" by {shown_name(by)}"))
+        _show_bound(bound)
+        table = _table("tool", "version", show_header=False)
+        for each in some:
+            table.add_row(_id(each), each.version)
+        show(Padding.indent(table, 2))
+
+
+def _show_bound(shown: str) -> None:
+    show(Text(f"bound to {shown_name(shown)}", "dim"))
+
+
+def _id(pin: Pin) -> Text:
+    return Text(shown_name(id_of(pin)), "bold")
+
+
+def _minute(pin: Pin) -> str:
+    return f"{when(pin):%Y-%m-%d %H:%M}"
+
+
+def _table(*columns: str, show_header: bool) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), show_header=show_header)
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column in {"version", "since"})
+    return table
+
+
+def _wire(pin: Pin) -> dict[str, Any]:
+    return {"tool_id": id_of(pin), **pin_wire(pin)}

@@ -1,0 +1,302 @@
+"""`toolcrib worth-it`: compare the tokens of all definitions with the tokens that Toolcrib needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.padding import Padding
+from rich.table import Table
+
+from toolcrib.catalog.catalog_state import SourceStatus
+from toolcrib.catalog.view import View
+from toolcrib.cli.clients.server_entries import serving
+from toolcrib.cli.opened_catalog import opened
+from toolcrib.cli.terminal_output import escape, print_json, run, stderr, stdout
+from toolcrib.config import read_config
+from toolcrib.core.digests import BYTES_PER_TOKEN, size_of
+from toolcrib.core.tools import Tool
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.crib.top_level import top_level
+from toolcrib.operations.briefing import briefing
+from toolcrib.operations.rules import Top
+from toolcrib.operations.tools import DEFAULT_SET, SETS
+from toolcrib.sources.mcp.server_spec import StdioServer
+
+HANDFUL = 5
+"""How many different tools a conversation looks up. Using the same tool again costs nothing more."""
+
+WORTH_RATIO = 2
+"""Toolcrib is worth it if a model reads this many times less with it, including a handful of lookups.
+
+A search and an expansion are two more steps of the model before its first call of a tool, and the model can search
+for the wrong words. Saving less than half does not pay for that.
+"""
+
+PROBED = 40
+"""How many tools are searched for and expanded to measure one use. In a larger catalog, they are evenly spread."""
+
+HEAVIEST = 5
+"""How many of the heaviest tools are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """The size of something that a model reads, in UTF-8 bytes of compact JSON."""
+
+    size: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.size // BYTES_PER_TOKEN
+
+    def to_wire(self) -> dict[str, int]:
+        return {"bytes": self.size, "estimated_tokens": self.tokens}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerWeight:
+    """The sizes of the definitions of one server."""
+
+    name: str
+    tools: tuple[tuple[str, Weight], ...]
+    """Pairs of a tool id and its size, heaviest first."""
+
+    @property
+    def weight(self) -> Weight:
+        return Weight(sum(weight.size for _, weight in self.tools))
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a model reads without Toolcrib and with it."""
+
+    servers: tuple[ServerWeight, ...]
+    """Heaviest first."""
+    before_search: Weight
+    """The size of the operations and the instructions."""
+    search: Weight
+    """The median size of a page of search results. Tools of this catalog are searched for by their own summaries."""
+    expansion: Weight
+    """The median size of one expansion."""
+    missing: tuple[str, ...] = ()
+    """Servers that could not be listed, so their size is unknown."""
+
+    @property
+    def tools(self) -> int:
+        return sum(len(server.tools) for server in self.servers)
+
+    @property
+    def now(self) -> Weight:
+        return Weight(sum(server.weight.size for server in self.servers))
+
+    @property
+    def one_use(self) -> Weight:
+        return Weight(self.search.size + self.expansion.size)
+
+    @property
+    def handful(self) -> Weight:
+        """The size with Toolcrib after a handful of tools were looked up."""
+        return Weight(self.before_search.size + HANDFUL * self.one_use.size)
+
+    @property
+    def uses_until_even(self) -> int:
+        """How many lookups cost less than all definitions. 0 if even the first lookup costs more."""
+        return max(0, self.now.size - self.before_search.size) // self.one_use.size if self.one_use.size else 0
+
+    @property
+    def is_worth_it(self) -> bool | None:
+        """None if the answer depends on servers that could not be listed."""
+        if self.now.size >= WORTH_RATIO * self.handful.size:
+            return True
+        return None if self.missing else False
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "verdict": _VERDICTS[self.is_worth_it],
+            "worth_it": self.is_worth_it,
+            "reason": reason(self),
+            "tool_count": self.tools,
+            "now": self.now.to_wire(),
+            "with_toolcrib": {
+                "before_first_search": self.before_search.to_wire(),
+                "search": self.search.to_wire(),
+                "expansion": self.expansion.to_wire(),
+                "one_use": self.one_use.to_wire(),
+                "after_a_handful": {**self.handful.to_wire(), "uses": HANDFUL},
+            },
+            "uses_until_even": self.uses_until_even,
+            "servers": [
+                {
+                    "name": server.name,
+                    "tool_count": len(server.tools),
+                    **server.weight.to_wire(),
+                    "heaviest": [_tool_wire(*tool) for tool in server.tools[:HEAVIEST]],
+                }
+                for server in self.servers
+            ],
+            "heaviest": [_tool_wire(*tool) for tool in heaviest(self.servers)],
+            "missing": list(self.missing),
+        }
+
+
+_VERDICTS = {True: "worth it", False: "leave it", None: "cannot tell"}
+
+
+def worth_it(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> None:
+    """Compare the sizes and print a verdict. The process exits with 1 if there is no verdict."""
+    found: list[Worth] = []
+
+    async def main() -> None:
+        weighed_config = config
+        if tools is None and (behind := _behind(config)) is not None:
+            weighed_config = behind
+            stderr.print(f"{config} starts Toolcrib. Measuring the servers of {behind} instead.", markup=False)
+        async with opened(weighed_config, tools, wait_s=wait_s) as crib:
+            named = top_level(read_config(weighed_config)) if tools is None else _named(crib)
+            found.append(weighed(crib, named))
+
+    run(main, as_json=as_json)
+    (worth,) = found
+    if as_json:
+        print_json(worth.to_wire())
+    else:
+        _show(worth)
+    sys.exit(0 if worth.is_worth_it is not None else 1)
+
+
+def _behind(config: Path) -> Path | None:
+    """Return the configuration behind `config`, if `toolcrib install` made Toolcrib its only server."""
+    servers = [each.server for each in read_config(config).enabled]
+    match servers:
+        case [StdioServer(command=command, args=args)]:
+            found = serving({"command": command, "args": [*args]})
+            behind = Path(found.config) if found is not None and found.config is not None else None
+            return behind if behind is not None and behind.is_file() else None
+        case _:
+            return None
+
+
+def weighed(crib: Toolcrib, named: Sequence[Top]) -> Worth:
+    """Measure the catalog of `crib`. `named` holds the top-level categories that the instructions list."""
+    view = crib.view()
+    servers: dict[str, list[tuple[str, Weight]]] = {
+        name: [] for name, entry in view.sources.items() if entry.status is SourceStatus.READY
+    }
+    for tool in view.tools.values():
+        servers[tool.source].append((tool.id, Weight(size_of(_as_shown(tool)))))
+    weights = [ServerWeight(name, _heaviest_first(tools)) for name, tools in servers.items()]
+    weights.sort(key=lambda server: (-server.weight.size, server.name))
+    told = briefing(SETS[DEFAULT_SET], named).size
+    probes = _spread(view)
+    return Worth(
+        tuple(weights),
+        Weight(told),
+        _median(size_of(crib.search_tools(tool.summary).to_wire()) for tool in probes),
+        _median(size_of(crib.expand_tool(tool.id).to_wire()) for tool in probes),
+        tuple(sorted(name for name, entry in view.sources.items() if entry.status is not SourceStatus.READY)),
+    )
+
+
+def reason(worth: Worth) -> str:
+    """Return full sentences that explain the verdict."""
+    now, handful = worth.now.tokens, worth.handful.tokens
+    if not worth.tools and not worth.missing:
+        return "There are no tools."
+    with_it = f"With Toolcrib, a model that looks up {HANDFUL} tools reads about {handful:,} tokens"
+    without = f"without it, about {now:,}"
+    if worth.is_worth_it:
+        return f"{with_it}; {without}, {now / handful:.1f} times as much."
+    if worth.is_worth_it is None:
+        others = f" For the other servers: {_VERDICTS[False]}." if worth.tools else ""
+        told = f"{with_it}; {without}, not counting {', '.join(worth.missing)}."
+        return f"{told}{others} Run `toolcrib doctor` to see what is wrong."
+    if worth.uses_until_even == 0:
+        return f"{with_it}; {without}. Toolcrib costs more from the first tool on."
+    uses = f"{worth.uses_until_even} tool{'s' * (worth.uses_until_even != 1)}"
+    if handful >= now:
+        return f"{with_it}; {without}. Toolcrib costs more when more than {uses} are looked up."
+    return f"{with_it}; {without}. That saves too little for the two extra steps before each new tool."
+
+
+def heaviest(servers: Iterable[ServerWeight]) -> tuple[tuple[str, Weight], ...]:
+    """Return the heaviest tools of all servers."""
+    return _heaviest_first([tool for server in servers for tool in server.tools])[:HEAVIEST]
+
+
+def _named(crib: Toolcrib) -> list[Top]:
+    """Return the top-level categories of a catalog that has no configuration."""
+    entries = crib.view().sources.values()
+    return [Top(entry.name, entry.summary or entry.title or "") for entry in entries]
+
+
+def _as_shown(tool: Tool) -> Mapping[str, Any]:
+    """Return what a client shows its model: name, description and input schema, and nothing else from the server."""
+    return {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+
+
+def _spread(view: View) -> list[Tool]:
+    tools = [view.tools[tool_id] for tool_id in sorted(view.tools)]
+    step = max(1, -(-len(tools) // PROBED))
+    return tools[::step]
+
+
+def _median(sizes: Iterable[int]) -> Weight:
+    measured = [*sizes]
+    return Weight(round(median(measured))) if measured else Weight()
+
+
+def _heaviest_first(tools: Sequence[tuple[str, Weight]]) -> tuple[tuple[str, Weight], ...]:
+    return tuple(sorted(tools, key=lambda tool: (-tool[1].size, tool[0])))
+
+
+def _tool_wire(tool_id: str, weight: Weight) -> dict[str, Any]:
+    return {"tool_id": tool_id, **weight.to_wire()}
+
+
+_STYLES = {True: "bold green", False: "bold yellow", None: "bold yellow"}
+
+
+def _show(worth: Worth) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("server", "tools", "≈ tokens", "share", "heaviest tool"):
+        numeric = column in {"tools", "≈ tokens", "share"}
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for server in worth.servers:
+        name, weight = server.tools[0] if server.tools else ("", Weight())
+        table.add_row(
+            f"[bold]{escape(server.name)}[/]",
+            str(len(server.tools)),
+            f"{server.weight.tokens:,}",
+            f"{server.weight.size / worth.now.size:.0%}" if worth.now.size else "",
+            escape(f"{name.removeprefix(f'{server.name}.')}, {weight.tokens:,}") if server.tools else "",
+        )
+    stdout.print(table, soft_wrap=False)
+    if len(worth.servers) > 1:
+        stdout.print("\n[dim]heaviest of all[/]")
+        for tool_id, weight in heaviest(worth.servers):
+            stdout.print(f"  {weight.tokens:>6,}  {escape(tool_id)}")
+    stdout.print()
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    lines.add_column()
+    lines.add_column(justify="right")
+    count = f"{worth.tools} tool{'s' * (worth.tools != 1)}"
+    for label, tokens in (
+        (f"now: {count}, all shown", worth.now.tokens),
+        ("with Toolcrib, before the first search", worth.before_search.tokens),
+        ("  plus for each tool that is looked up", worth.one_use.tokens),
+        (f"  so after {HANDFUL} tools", worth.handful.tokens),
+    ):
+        lines.add_row(label, f"{tokens:,}")
+    lines.add_row("tools to look up until both are equal", f"{worth.uses_until_even:,}")
+    stdout.print(lines)
+    stdout.print(f"\n[{_STYLES[worth.is_worth_it]}]{_VERDICTS[worth.is_worth_it].capitalize()}.[/]")
+    stdout.print(Padding(escape(reason(worth)), 0), soft_wrap=False)
+    if worth.missing and worth.is_worth_it:
+        stderr.print(f"Not counted, because unavailable: {', '.join(worth.missing)}.", style="yellow")
+    note = "A token is estimated as four bytes. If your client already loads tools on demand, you save less."
+    stdout.print(Padding(f"[dim]{note}[/]", 0), soft_wrap=False)

@@ -1,0 +1,230 @@
+"""Changes to JSON as people write it: exactly what was asked for, and not a comment more."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.cli.clients.jsonc_document import Document, Malformed, dump
+
+NEW = dump({"command": "x", "args": ["serve"]})
+
+
+def changed(text: str, *path: str, **changes: str | None) -> str:
+    return Document(text).with_members(path, changes).text
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_comments_and_trailing_commas_are_read_past() -> None:
+    text = '// one\n{ /* two */ "a": ["//no", "/*no*/",], // three\n "b": {"c": 1,},\n}\n'
+    assert Document(text).value == {"a": ["//no", "/*no*/"], "b": {"c": 1}}
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "// nothing yet\n", "/* nor here */"])
+def test_a_text_without_anything_is_an_empty_object(text: str) -> None:
+    assert Document(text).value == {}
+    assert Document(text).at(("mcpServers",)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "line 1, column 2"),
+        ('{\n  "a": 1\n  "b": 2\n}', "line 3, column 3"),
+        ("[]", "the file must contain an object"),
+        ('{"a": NaN}', "`NaN` is not valid JSON"),
+        ('{"a": 1} {"b": 2}', "Extra data"),
+        ('{"a": "unended}', "line 1, column 7"),
+        ('{/* unended "a": 1}', "line 1, column 2"),
+        ('{"a": ' + "[" * 100_000, "nested too deeply"),
+        ('{"a": ' + "9" * 10_000 + "}", "4300"),
+        ("null", "the file must contain an object"),
+    ],
+)
+def test_what_is_no_object_is_refused_with_the_place(text: str, complaint: str) -> None:
+    with pytest.raises(Malformed, match=re.escape(complaint)):
+        Document(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('{"a": 1, "a": {"b": {}}}', "duplicate key `a`"),
+        ('{"a": {"b": {}, "b": {}}}', "duplicate key `a.b`"),
+        ('{"a": {"b": []}}', "a.b: must be an object"),
+        ('{"a": null}', "a: must be an object"),
+    ],
+)
+def test_a_path_that_does_not_lead_to_one_object_is_refused(text: str, complaint: str) -> None:
+    document = Document(text)
+    with pytest.raises(Malformed, match=re.escape(complaint)):
+        document.at(("a", "b"))
+    with pytest.raises(Malformed, match=re.escape(complaint)):
+        document.with_members(("a", "b"), {"c": "1"})
+
+
+def test_a_member_that_stands_there_twice_is_not_changed() -> None:
+    with pytest.raises(Malformed, match="duplicate key `a`"):
+        changed('{"a": 1, "a": 2}', a=None)
+
+
+def test_the_raw_text_of_a_value_keeps_its_comments_and_is_laid_out_in_steps_of_two() -> None:
+    text = '{\n\t"s": {\n\t\t"git": {\n\t\t\t"args": [\n\t\t\t\t"x" // why\n\t\t\t]\n\t\t}\n\t}\n}'
+    assert Document(text).raw(("s", "git")) == '{\n  "args": [\n    "x" // why\n  ]\n}'
+    assert Document(text).raw(("s", "other")) is None
+    assert Document(text).raw(("t", "other")) is None
+
+
+# -- putting in -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", '{\n  "s": {\n    "t": 1\n  }\n}\n'),
+        ("// mine\n", '// mine\n{\n  "s": {\n    "t": 1\n  }\n}\n'),
+        ("{}", '{\n  "s": {\n    "t": 1\n  }\n}'),
+        ('{"a": 1}', '{"a": 1, "s": { "t": 1 }}'),
+        ('{"s":{}}\n', '{"s":{\n  "t": 1\n}}\n'),
+        ('{\n    "a": 1\n}\n', '{\n    "a": 1,\n    "s": {\n        "t": 1\n    }\n}\n'),
+        ('{\n\t"s": {}\n}', '{\n\t"s": {\n\t\t"t": 1\n\t}\n}'),
+        ('{\n  "s": {\n    "a": 1\n  }\n}', '{\n  "s": {\n    "a": 1,\n    "t": 1\n  }\n}'),
+        ('{\n  "s": {\n    "a": 1, // one\n  }\n}', '{\n  "s": {\n    "a": 1, // one\n    "t": 1,\n  }\n}'),
+        ('{\n  "s": {\n    "a": 1 // one\n  }\n}', '{\n  "s": {\n    "a": 1, // one\n    "t": 1\n  }\n}'),
+        ('{\n  "s": {\n    // none\n  }\n}', '{\n  "s": {\n    // none\n    "t": 1\n  }\n}'),
+        ('{\n  "s": {"a": 1}\n}', '{\n  "s": {"a": 1, "t": 1}\n}'),
+        ('{\n  "s": { "a": 1, "t": 2 }\n}', '{\n  "s": { "a": 1, "t": 1 }\n}'),
+    ],
+)
+def test_a_member_is_put_in_as_the_others_are_laid_out(before: str, after: str) -> None:
+    assert changed(before, "s", t="1") == after
+
+
+def test_line_ends_stay_what_they_are() -> None:
+    after = changed('{\r\n  "s": {\r\n    "a": 1\r\n  }\r\n}\r\n', "s", t=NEW)
+    assert "\n" not in after.replace("\r\n", "")
+    assert Document(after).value == {"s": {"a": 1, "t": json.loads(NEW)}}
+
+
+def test_what_is_put_in_is_indented_as_the_file_is() -> None:
+    after = changed('{\n    "s": {\n    }\n}\n', "s", t=NEW)
+    assert '\n        "t": {\n            "command": "x",\n            "args": [\n                "serve"\n' in after
+
+
+def test_a_character_that_utf8_cannot_spell_is_written_as_an_escape() -> None:
+    after = changed("{}", a=dump({"name": "\ud800", "place": "小屋"}))
+    assert after.encode()
+    assert Document(after).value == {"a": {"name": "\ud800", "place": "小屋"}}
+
+
+# -- taking out -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('{"t": 1}', "{}"),
+        ('{"a": 1, "t": 2}', '{"a": 1}'),
+        ('{"t": 2, "a": 1}', '{"a": 1}'),
+        ('{"a": 1, "t": 2, "b": 3}', '{"a": 1, "b": 3}'),
+        ('{\n  "a": 1,\n  "t": {\n    "x": [1,\n 2]\n  }\n}', '{\n  "a": 1\n}'),
+        ('{\n  "t": 2,\n  "a": 1\n}', '{\n  "a": 1\n}'),
+        ('{\n  "a": 1,\n  "t": 2,\n}', '{\n  "a": 1,\n}'),
+        ('{\n  "a": 1,\n  "t": 2, // handy\n}', '{\n  "a": 1,\n  // handy\n}'),
+        ('{\n  "a": 1,\n  // handy\n  "t": 2\n}', '{\n  "a": 1\n  // handy\n}'),
+        ('{\n  "a": 1\n  , "t": 2\n}', '{\n  "a": 1\n}'),
+        ('{\n  "t": 1 /* one */, // two\n  "a": 2\n}', '{\n  /* one */ // two\n  "a": 2\n}'),
+        ("{\n}", "{\n}"),
+    ],
+)
+def test_a_member_is_taken_out_with_its_line_and_its_comma_and_comments_around_it_stay(before: str, after: str) -> None:
+    assert changed(before, t=None) == after
+
+
+def test_what_leaves_makes_room_for_what_comes() -> None:
+    before = '{\n  "s": {\n    // clock\n    "time": {"command": "uvx"},\n    "git": {},\n  },\n}\n'
+    after = '{\n  "s": {\n    // clock\n    "t": 1,\n  },\n}\n'
+    assert changed(before, "s", time=None, git=None, t="1") == after
+    assert changed('{"a": 1, "b": 2}', a=None, b=None, t="3") == '{"t": 3}'
+
+
+def test_taking_out_what_is_not_there_changes_nothing() -> None:
+    text = '{ "s" : {"a":1} }'
+    assert changed(text, "s", t=None) == text
+    assert changed(text, "u", "v", t=None) == text
+
+
+# -- as a law ---------------------------------------------------------------------------------------------------------
+
+KEYS = st.sampled_from(["a", "b", "git", "tool crib", 'q"uote', "//", "", "小"])
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.sampled_from(["", "x", "/* no */", "a, b", "}", "\\", "é"])
+)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3))
+GAPS = st.sampled_from(["", " ", "\n\t"])
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=5)
+
+
+@st.composite
+def written(draw: st.DrawFn, value: dict[str, Any]) -> str:
+    """`value` as somebody may have written it; each comment has a number of its own."""
+    numbers = count()
+    newline = draw(st.sampled_from(["\n", "\r\n", ""]))
+
+    def space() -> str:
+        kinds = [" ", "", "  ", "\t", newline, "comment"] + ["line"] * bool(newline)
+        kind = draw(st.sampled_from(kinds))
+        return {"comment": f"/*c{next(numbers)},*/", "line": f"//c{next(numbers)}\\{newline}"}.get(kind, kind)
+
+    def text(value: Any) -> str:
+        if isinstance(value, dict):
+            members = [f"{json.dumps(key)}{draw(GAPS)}:{draw(GAPS)}{text(part)}" for key, part in value.items()]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return listed("{", members, "}")
+        if isinstance(value, list):
+            return listed("[", [text(part) for part in value], "]")  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return json.dumps(value, ensure_ascii=False)
+
+    def listed(opens: str, parts: list[str], closes: str) -> str:
+        trailing = "," if parts and draw(st.booleans()) else ""
+        return opens + ",".join(f"{space()}{part}{space()}" for part in parts) + trailing + space() + closes
+
+    return space() + text(value) + space()
+
+
+def comments(text: str) -> list[str]:
+    return re.findall(r"/\*c\d+,\*/|//c\d+\\", text)
+
+
+@given(data=st.data(), outer=OBJECTS, inner=OBJECTS, changes=st.dictionaries(KEYS, st.none() | VALUES, max_size=4))
+def test_any_change_of_any_text_does_what_was_asked_and_keeps_every_comment_outside_what_it_replaced(
+    data: st.DataObject, outer: dict[str, Any], inner: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    value = {**outer, "s": inner}
+    text = data.draw(written(value))
+    raw = {key: None if part is None else dump(part) for key, part in changes.items()}
+    before = Document(text)
+    assert before.value == value
+    after = before.with_members(("s",), raw)
+    put_in = {key: part for key, part in changes.items() if part is not None}
+    assert after.value == {**value, "s": {key: part for key, part in inner.items() if key not in changes} | put_in}
+    replaced = "".join(before.raw(("s", key)) or "" for key in changes)
+    assert set(comments(text)) - set(comments(after.text)) <= set(comments(replaced))
+
+
+@given(data=st.data(), value=OBJECTS, key=KEYS, part=VALUES)
+def test_what_was_put_in_and_taken_out_again_leaves_the_same_values(
+    data: st.DataObject, value: dict[str, Any], key: str, part: object
+) -> None:
+    document = Document(data.draw(written(value)))
+    there = document.with_members((), {key: dump(part)})
+    assert there.value == {**value, key: part}
+    back = there.with_members((), {key: document.raw((key,))})
+    assert back.value == value

@@ -1,0 +1,201 @@
+"""One server as a client has it: what is Toolcrib itself, what can stand behind it, what its entry says afterwards."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from toolcrib.cli.clients.known_clients import CLIENTS
+from toolcrib.cli.clients.server_entries import (
+    Serving,
+    gateway_entry,
+    is_toolcrib,
+    reaches_shared,
+    same_server,
+    serving,
+    variables,
+    why_not_movable,
+)
+
+
+def started(*words: str) -> dict[str, Any]:
+    return {"command": words[0], "args": list(words[1:])}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("toolcrib", "serve", "/m.json"),
+        ("/opt/venv/bin/toolcrib", "serve", "/m.json"),
+        (r"C:\Users\Ada\toolcrib.exe", "serve", "/m.json"),
+        ("python", "-m", "toolcrib", "serve", "/m.json"),
+        ("uvx", "toolcrib==0.1", "serve", "/m.json"),
+        ("uvx", "toolcrib@latest", "serve", "/m.json"),
+        ("uv", "tool", "run", "--from", "toolcrib @ file:///src", "toolcrib", "serve", "/m.json"),
+    ],
+)
+def test_toolcrib_is_told_however_it_is_started(words: tuple[str, ...]) -> None:
+    assert serving(started(*words)) == Serving("/m.json", (), ())
+    assert is_toolcrib(started(*words))
+
+
+def test_options_of_serve_are_told_from_its_file() -> None:
+    words = ("toolcrib", "-v", "serve", "--no-cache", "--cache", "c.sqlite", "/m.json", "--operations", "all")
+    assert serving(started(*words)) == Serving(
+        "/m.json", ("--no-cache", "--cache", "c.sqlite"), ("--operations", "all")
+    )
+    assert serving(started("toolcrib", "serve")) == Serving(None, (), ())
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        started("toolcrib", "doctor", "m.json"),
+        started("node", "serve", "toolcribs"),
+        started("mytoolcrib", "serve"),
+        {"command": ["toolcrib", "serve"]},
+        {"url": "https://toolcrib.example/serve"},
+        "toolcrib serve",
+        None,
+    ],
+)
+def test_what_only_looks_like_it_is_another_server(entry: object) -> None:
+    assert serving(entry) is None
+    assert not is_toolcrib(entry)
+
+
+def test_in_doubt_a_command_line_that_speaks_of_it_is_toolcrib() -> None:
+    assert is_toolcrib(started("sh", "-c", "exec toolcrib serve ~/mcp.json"))
+
+
+def test_a_gateway_that_is_shared_on_this_machine_is_known_by_its_address() -> None:
+    assert reaches_shared({"type": "http", "url": "http://127.0.0.1:8808/mcp"})
+    assert reaches_shared({"url": "http://[::1]:8808/mcp/"})
+    assert not reaches_shared({"url": "https://example.com/mcp"})
+    assert not reaches_shared({"url": "http://[oops/mcp"})
+    assert not reaches_shared({"command": "x"})
+
+
+# -- moving -----------------------------------------------------------------------------------------------------------
+
+
+def why_not(client: str, entry: object) -> str | None:
+    return why_not_movable(CLIENTS[client], "git", entry, json.dumps(entry))
+
+
+@pytest.mark.parametrize(
+    ("client", "entry"),
+    [
+        ("claude-code", {"type": "stdio", "command": "x", "args": ["${A}", "${B:-b}"], "env": {"C": "${C}"}}),
+        ("claude-code", {"type": "http", "url": "https://${HOST}/mcp", "headers": {"Authorization": "Bearer ${T}"}}),
+        ("claude-code", {"type": "sse", "url": "${BASE}/sse", "headers": {"X": "y"}}),
+        ("claude-desktop", {"command": "x", "env": {"TOKEN": "t"}}),
+        ("cursor", {"command": "x", "env": {"C": "${env:C}"}, "name": "Mine", "description": "My own"}),
+        ("cursor", {"url": "http://127.0.0.1:3845/mcp"}),
+        ("cursor", {"url": "https://example.com/mcp?key=k"}),
+        ("vscode", {"type": "stdio", "command": "x", "cwd": "/tmp", "gallery": "https://g", "version": "1"}),
+        ("zed", {"source": "custom", "enabled": False, "command": "x", "args": [], "env": {}}),
+    ],
+)
+def test_a_server_that_means_the_same_to_toolcrib_can_be_moved(client: str, entry: dict[str, Any]) -> None:
+    assert why_not(client, entry) is None
+
+
+@pytest.mark.parametrize(
+    ("client", "entry", "reason"),
+    [
+        ("cursor", 7, "the entry is not an object"),
+        ("cursor", {}, "the server needs either `command` or `url`"),
+        ("cursor", started("toolcrib", "serve", "/m.json"), "it is Toolcrib itself"),
+        ("vscode", {"command": "x", "env": {"K": "${input:key}"}}, "`${input:key}` means something different"),
+        ("vscode", {"command": "x", "args": ["${workspaceFolder}"]}, "`${workspaceFolder}` means something different"),
+        (
+            "vscode",
+            {"command": "x", "env": {"K": "${K}"}},
+            "`${K}` means something different in VS Code than in Toolcrib",
+        ),
+        ("vscode", {"command": "x", "envFile": ".env"}, "Toolcrib does not support `envFile`"),
+        (
+            "vscode",
+            {"command": "x", "sandbox": {}, "sandboxEnabled": True},
+            "does not support `sandbox` and `sandboxEnabled`",
+        ),
+        ("vscode", {"command": "~/bin/x"}, "only VS Code expands `~` in a command"),
+        ("vscode", {"command": "x", "env": {"Path": "/opt"}}, "VS Code adds to its PATH"),
+        ("vscode", {"command": "x", "env": {"A": None}}, "env.A: must be a string"),
+        ("vscode", {"url": "unix:///tmp/s.sock"}, "is not an http or https URL"),
+        ("claude-code", {"command": "x", "timeout": 600_000}, "does not support `timeout`"),
+        ("claude-code", {"command": "x", "args": ["${env:A}"]}, "`${env:A}` means something different"),
+        ("claude-code", {"command": "x", "args": ["${A:-${B}}"]}, "means something different"),
+        ("claude-code", {"type": "ws", "url": "https://e.com", "headers": {"A": "b"}}, "type: `ws` is not a transport"),
+        ("claude-code", {"type": "http", "url": "https://e.com/mcp"}, "Claude Code may have signed in to it"),
+        ("claude-code", {"type": "http", "url": "https://[oops/mcp"}, "may have signed in to it"),
+        ("claude-desktop", {"command": "npx", "args": ["Authorization:${AUTH}"], "env": {"AUTH": "s"}}, "`${AUTH}`"),
+        ("claude-desktop", {"url": "https://e.com/mcp", "headers": {"A": "b"}}, "does not support `url` and `headers`"),
+        ("zed", {"settings": {}}, "does not support `settings`"),
+        ("zed", {"command": {"path": "x", "args": []}}, "command: must be a string"),
+    ],
+)
+def test_a_server_that_would_become_another_stays_with_the_reason(client: str, entry: object, reason: str) -> None:
+    assert reason in (why_not(client, entry) or "it could be moved")
+
+
+def test_a_key_that_stands_in_a_server_twice_is_seen_in_its_text() -> None:
+    entry = {"command": "y"}
+    raw = '{"command": "x", "command": "y"}'
+    assert why_not_movable(CLIENTS["cursor"], "git", entry, raw) == "command: duplicate key"
+
+
+def test_two_entries_are_the_same_server_however_they_are_written() -> None:
+    entry = {"command": "x", "args": ["${env:A}"]}
+    assert same_server(entry, {"type": "stdio", "command": "x", "args": ["${A}"], "env": {}, "name": "Mine"})
+    assert same_server({"url": "u", "type": "http"}, {"url": "u", "headers": {}, "disabled": False})
+    assert not same_server(entry, {"command": "x", "args": ["${B}"]})
+    assert not same_server({"url": "u", "type": "sse"}, {"url": "u"})
+    assert not same_server({"command": "x"}, {"command": "x", "disabled": True})
+    assert not same_server({"command": "x"}, "x")
+
+
+# -- the gateway's entry ----------------------------------------------------------------------------------------------
+
+
+def test_the_variables_of_a_server_are_named_once_and_without_those_that_are_always_there() -> None:
+    entry = {"command": "${A}", "args": ["${HOME}/x", "${A}-${B:-b}"], "env": {"P": "${env:C}", "PATH": "${PATH}"}}
+    assert variables(entry) == ["A", "B", "C"]
+    assert variables(None) == []
+
+
+@pytest.mark.parametrize(
+    ("client", "extra"),
+    [
+        ("claude-code", {"type": "stdio", "env": {"A": "${A:-}"}}),
+        ("claude-desktop", {}),
+        ("cursor", {"env": {"A": "${env:A}"}}),
+        ("vscode", {"type": "stdio", "env": {"A": "${env:A}"}}),
+        ("zed", {}),
+    ],
+)
+def test_an_entry_is_written_as_its_client_reads_it(client: str, extra: dict[str, Any]) -> None:
+    entry = gateway_entry(CLIENTS[client], ("/bin/toolcrib", "serve", "/m.json"), ["A"], None)
+    assert entry == {"command": "/bin/toolcrib", "args": ["serve", "/m.json"], **extra}
+
+
+def test_what_somebody_added_to_the_entry_stays_and_what_kept_it_from_running_goes() -> None:
+    old: dict[str, Any] = {
+        "url": "http://127.0.0.1:8808/mcp",
+        "headers": {},
+        "type": "http",
+        "enabled": False,
+        "disabled": True,
+    }
+    kept = {"alwaysAllow": ["search_tools"], "env": {"TOOLCRIB_CACHE": "/c", "A": "mine"}}
+    entry = gateway_entry(CLIENTS["cursor"], ("/bin/toolcrib", "serve", "/m.json"), ["A", "B"], {**old, **kept})
+    assert entry == {
+        "type": "stdio",
+        "command": "/bin/toolcrib",
+        "args": ["serve", "/m.json"],
+        "alwaysAllow": ["search_tools"],
+        "env": {"TOOLCRIB_CACHE": "/c", "A": "mine", "B": "${env:B}"},
+    }

@@ -1,0 +1,83 @@
+"""`toolcrib approvals`: what was approved for good, what it is worth on the command line, and taking it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.cli.running import toolcrib
+from tests.servers.launching import faulty_entry, write_config
+
+from toolcrib import Toolcrib
+from toolcrib.cli.approvals_command import default_approvals
+from toolcrib.core.client import SilentClient
+from toolcrib.core.principal import LOCAL, CallContext
+from toolcrib.operations.calling.approvals import ApprovalStore
+
+
+class Willing(SilentClient):
+    """Approves of everything for good."""
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"action": "accept", "content": {"answer": "always"}}
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A server whose tools a person is asked about; approvals are kept where nobody else's are."""
+    monkeypatch.setattr("platformdirs.user_state_path", tmp_path.joinpath)
+    return write_config(tmp_path / "mcp.json", toolcrib={"policy": {"otherwise": "ask"}}, bench=faulty_entry())
+
+
+def approve(config: Path, tool_id: str, arguments: Mapping[str, Any]) -> None:
+    """Have the tool run for somebody who answers `always`."""
+
+    async def main() -> None:
+        crib = Toolcrib(approvals=ApprovalStore(default_approvals()))
+        crib.add_config(config)
+        async with crib:
+            await crib.ready()
+            context = CallContext(LOCAL, client=Willing({"elicitation": {}}))
+            await crib.call_tool(crib.expand_tool(tool_id).handle, arguments, context=context)
+
+    anyio.run(main)
+
+
+def test_what_was_approved_for_good_runs_on_the_command_line_too_until_it_is_revoked(config: Path) -> None:
+    call = ["call", "bench.echo", '{"text": "tea"}', "-c", config]
+    refused = toolcrib(*call, "--json")
+    assert (refused.code, refused.json["error"]["code"]) == (1, "NOT_AUTHORIZED")
+
+    approve(config, "bench.echo", {"text": "coffee"})
+    assert toolcrib(*call).out == "tea\n"
+
+    (approval,) = toolcrib("approvals", "--json").json["approvals"]
+    assert (approval["tool_id"], approval["principal"]) == ("bench.echo", "local")
+    revoked = toolcrib("approvals", "--revoke", approval["number"])
+    assert (revoked.code, revoked.out) == (0, "")
+    assert f"Revoked {approval['number']}: local is asked again before `bench.echo` runs." in revoked.err
+    assert "No permanent approvals" in revoked.err
+    assert toolcrib(*call).code == 1
+
+
+def test_revoking_shows_what_is_left_and_as_json_what_was_revoked(config: Path) -> None:
+    approve(config, "bench.echo", {"text": "tea"})
+    approve(config, "bench.pid", {})
+    echo, pid = toolcrib("approvals", "--json").json["approvals"]
+    report = toolcrib("approvals", "--revoke", echo["number"], "--json").json
+    assert (report["approvals"], report["revoked"]) == ([pid], [echo])
+    shown = toolcrib("approvals").out
+    assert "bench.pid" in shown
+    assert "bench.echo" not in shown
+
+
+def test_revoking_what_is_not_there_is_no_fault_of_the_configuration_and_revokes_nothing(config: Path) -> None:
+    approve(config, "bench.pid", {})
+    (pid,) = toolcrib("approvals", "--json").json["approvals"]
+    wrong = toolcrib("approvals", "--revoke", pid["number"], "--revoke", 700, "--json")
+    assert (wrong.code, wrong.json["error"]["code"]) == (1, "NOT_FOUND")
+    assert "700" in wrong.json["error"]["message"]
+    assert toolcrib("approvals", "--json").json == {"approvals": [pid], "revoked": []}
