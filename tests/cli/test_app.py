@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import psutil
@@ -16,7 +21,7 @@ from tests.processes import is_running
 from tests.servers.launching import faulty_entry, write_config
 from tests.waiting import until_blocking
 
-from toolcrib.cli.app import SECTIONS, main
+from toolcrib.cli.app import COMMANDS, RENAMED, SECTIONS, main
 from toolcrib.version import VERSION
 
 READING = [["tree"], ["search", "words"], ["expand", "a.b"], ["call", "a.b"], ["doctor"]]
@@ -28,12 +33,18 @@ def run(*words: str) -> str:
     return result.output
 
 
+def command_called(name: str) -> click.Command:
+    command = main.get_command(click.Context(main), name)
+    assert command is not None, name
+    return command
+
+
 def test_help_names_every_command_and_each_has_help_of_its_own() -> None:
     overview = run("--help")
     assert overview == run("-h")
-    assert {"serve", "tree", "search", "expand", "call", "doctor", "eval"} <= main.commands.keys()
-    for name, command in main.commands.items():
-        assert f"  {name} " in overview
+    for name, (_, short_help) in COMMANDS.items():
+        command = command_called(name)
+        assert re.search(rf"^  {name} +{re.escape(short_help)}$", overview, re.MULTILINE)
         shown = run(name, "--help")
         assert str(command.help).splitlines()[0].split(":")[0] in " ".join(shown.split())
         for parameter in command.params:
@@ -142,11 +153,11 @@ def test_what_servers_and_the_sdk_say_is_shown_only_when_asked_for(tmp_path: Pat
 
 
 def test_every_command_takes_verbose_after_its_name() -> None:
-    def commands(group: click.Group) -> Iterator[click.Command]:
-        for command in group.commands.values():
-            yield from commands(command) if isinstance(command, click.Group) else [command]
+    def commands(found: Iterable[click.Command]) -> Iterator[click.Command]:
+        for command in found:
+            yield from commands(command.commands.values()) if isinstance(command, click.Group) else [command]
 
-    for command in commands(main):
+    for command in commands(map(command_called, COMMANDS)):
         assert any("-v" in parameter.opts for parameter in command.params), command.name
     assert "--verbose" in run("serve", "--help")
 
@@ -159,9 +170,52 @@ def test_a_tool_is_called_from_a_shell(tmp_path: Path) -> None:
 
 def test_the_help_shows_every_command_in_a_section_within_eighty_columns() -> None:
     shown = run("--help")
-    named = [name for names in SECTIONS.values() for name in names]
-    assert sorted(named) == sorted(main.commands)
     for title, names in SECTIONS.items():
         assert f"\n{title}:\n" in shown
         assert all(f"\n  {name} " in shown for name in names)
     assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"words": ["--help"]},
+        {
+            "words": [],
+            "environ": {"_TOOLCRIB_COMPLETE": "bash_complete", "COMP_WORDS": "toolcrib re", "COMP_CWORD": "1"},
+        },
+    ],
+    ids=["help", "completion"],
+)
+def test_listing_the_commands_imports_none_of_them(start: dict[str, Any]) -> None:
+    code = "import json, sys; from toolcrib.cli import main\ntry: main(prog_name='toolcrib')\n"
+    code += "finally: print(json.dumps([*sys.modules]), file=sys.stderr)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *start["words"]],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **start.get("environ", {})},
+    )
+    assert "register" in ended.stdout
+    ours = {name for name in json.loads(ended.stderr) if name.startswith("toolcrib.")}
+    assert ours == {"toolcrib.cli", "toolcrib.cli.app", "toolcrib.version"}
+
+
+def test_completion_knows_the_commands_and_their_options() -> None:
+    context = click.Context(main)
+    assert [item.value for item in main.shell_complete(context, "re")] == ["register"]
+    assert [item.help for item in main.shell_complete(context, "se")] == [
+        "Serve your tools over MCP.",
+        "Find tools by what they do.",
+    ]
+    assert "--version" in [item.value for item in main.shell_complete(context, "--")]
+
+
+@pytest.mark.parametrize(("earlier", "name"), RENAMED.items())
+def test_an_earlier_name_of_a_command_works_and_says_its_new_name(earlier: str, name: str) -> None:
+    assert earlier not in run("--help").split()
+    result = CliRunner().invoke(main, [earlier, "--help"])
+    assert result.exit_code == 0
+    assert result.stderr == f"`toolcrib {earlier}` is now `toolcrib {name}`.\n"
+    assert result.stdout == run(name, "--help")

@@ -12,7 +12,7 @@ from tests.cli.running import toolcrib
 from tests.servers.launching import faulty_entry, write_config
 
 from toolcrib import Toolcrib
-from toolcrib.cli.approvals_command import default_approvals
+from toolcrib.cli.opened_catalog import default_approvals
 from toolcrib.core.client import SilentClient
 from toolcrib.core.principal import LOCAL, CallContext
 from toolcrib.operations.calling.approvals import ApprovalStore

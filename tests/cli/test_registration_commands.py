@@ -1,4 +1,4 @@
-"""`toolcrib add`, `remove`, `export` and `import`: what a person registers, and what is refused, nothing written."""
+"""`toolcrib register`, `unregister`, `export` and `import`: what is registered, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.cli.running import Ended, toolcrib
 from tests.examples import examples
 from tests.servers.launching import faulty_entry, write_config
 
-from toolcrib.cli.places import default_registrations, store_of
+from toolcrib.cli.opened_catalog import default_registrations, registrations_of
 from toolcrib.config.registration_store import Registration, RegistrationStore
 from toolcrib.config.registrations import KEYS, document, read_document
 
-DISK = ("add", "command", "ops.disk_free", "--description", "Free room on a disk.")
+DISK = ("register", "command", "ops.disk_free", "--description", "Free room on a disk.")
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def exported() -> dict[str, Any]:
 
 
 def registered() -> list[str]:
-    return [row.name for row in store_of(Path("mcp.json")).all()]
+    return [row.name for row in registrations_of(Path("mcp.json")).all()]
 
 
 def document_of(**members: Any) -> str:
@@ -68,7 +68,7 @@ def test_a_command_that_was_added_is_found_and_called_until_it_is_removed() -> N
     assert toolcrib("call", "ops.disk_free", '{"path": "/", "disk": "sda"}').out.strip() == "/ on sda"
     assert "`path` is missing" in toolcrib("call", "ops.disk_free", '{"disk": "sda"}').err
 
-    assert toolcrib("remove", "ops.disk_free").out == "removed: `ops.disk_free`\n"
+    assert toolcrib("unregister", "ops.disk_free").out == "removed: `ops.disk_free`\n"
     assert "TOOL_NOT_FOUND" in toolcrib("call", "ops.disk_free", "{}").err
     assert [*exported()["declared"]] == []
 
@@ -82,8 +82,8 @@ def test_a_schema_of_ones_own_stands_in_the_place_of_the_one_that_is_made() -> N
 
 def test_an_endpoint_is_added_with_method_headers_and_body() -> None:
     toolcrib(
-        "add", "http", "weather.tell", "https://weather.example.com/{city}?unit={unit}", "--description", "Weather.",
-        "--method", "POST", "--header", "X-For: {whom}", "--body", "{text}", "--allow-private",
+        "register", "http", "weather.tell", "https://weather.example.com/{city}?unit={unit}",
+        "--description", "Weather.", "--method", "POST", "--header", "X-For: {whom}", "--body", "{text}", "--allow-private",
     )  # fmt: skip
     tool = exported()["declared"]["weather"]["tools"]["tell"]
     assert tool["http"] == {
@@ -108,18 +108,18 @@ def test_an_endpoint_is_added_with_method_headers_and_body() -> None:
     ],
 )
 def test_what_could_not_be_used_is_refused_and_nothing_is_written(tool_id: str, words: list[str], told: str) -> None:
-    refused(toolcrib("add", "command", tool_id, "--description", "x", "--", *words), told)
+    refused(toolcrib("register", "command", tool_id, "--description", "x", "--", *words), told)
     assert not default_registrations().exists() or registered() == []
 
 
 def test_an_id_that_is_registered_is_refused_with_what_makes_room() -> None:
     toolcrib(*DISK, "--", "df")
-    refused(toolcrib(*DISK, "--", "du"), "`ops.disk_free` is already registered", "toolcrib remove ops.disk_free")
+    refused(toolcrib(*DISK, "--", "du"), "`ops.disk_free` is already registered", "toolcrib unregister ops.disk_free")
     assert exported()["declared"]["ops"]["tools"]["disk_free"]["command"] == ["df"]
 
 
 def test_a_tool_may_join_a_source_that_the_configuration_declares() -> None:
-    toolcrib("add", "command", "mine.part", "--description", "Say goodbye.", "--", "echo", "goodbye")
+    toolcrib("register", "command", "mine.part", "--description", "Say goodbye.", "--", "echo", "goodbye")
     assert toolcrib("call", "mine.part").out.strip() == "goodbye"
     assert toolcrib("call", "mine.greet").out.strip() == "hello"
 
@@ -153,11 +153,11 @@ ALL_KINDS = {
 
 def test_everything_can_be_removed_and_what_others_need_only_with_them() -> None:
     toolcrib("import", written(document_of(**ALL_KINDS)))
-    refused(toolcrib("remove", "ops.a", "--bundle", "inner"), "nothing was removed", "`outer`")
+    refused(toolcrib("unregister", "ops.a", "--bundle", "inner"), "nothing was removed", "`outer`")
     assert len(registered()) == 8
 
     removed = toolcrib(
-        "remove", "ops.a", "--bundle", "inner", "--bundle", "outer", "--category", "Coding", "--category",
+        "unregister", "ops.a", "--bundle", "inner", "--bundle", "outer", "--category", "Coding", "--category",
         "Coding/A~1B", "--override", "ops.*", "--capability", "shell", "--json",
     ).json  # fmt: skip
     assert {"kind": "source", "name": "ops"} in removed["removed"]
@@ -167,7 +167,7 @@ def test_everything_can_be_removed_and_what_others_need_only_with_them() -> None
 
 def test_removing_what_is_not_there_removes_nothing() -> None:
     toolcrib(*DISK, "--", "df")
-    wrong = toolcrib("remove", "ops.disk_free", "--bundle", "nope", "--json")
+    wrong = toolcrib("unregister", "ops.disk_free", "--bundle", "nope", "--json")
     assert (wrong.code, wrong.json["error"]["code"]) == (1, "NOT_FOUND")
     assert "the bundle `nope` is not registered" in wrong.json["error"]["message"]
     assert registered() == ["ops.disk_free"]
@@ -325,14 +325,14 @@ def test_exporting_and_importing_into_an_empty_store_gives_the_same(members: Any
 
 
 def test_removing_nothing_is_a_slip_of_usage() -> None:
-    ended = toolcrib("remove")
+    ended = toolcrib("unregister")
     assert ended.code == 2
     assert "Name what to remove" in ended.err
 
 
 def test_a_json_body_is_declared_as_json_and_its_arguments_are_found() -> None:
     toolcrib(
-        "add", "http", "weather.send", "https://weather.example.com/", "--description", "Weather.",
+        "register", "http", "weather.send", "https://weather.example.com/", "--description", "Weather.",
         "--method", "POST", "--json-body", '{"city": "{city}", "days": ["{day}"]}',
     )  # fmt: skip
     tool = exported()["declared"]["weather"]["tools"]["send"]
@@ -342,5 +342,5 @@ def test_a_json_body_is_declared_as_json_and_its_arguments_are_found() -> None:
 
 @pytest.mark.parametrize("words", [("--header", "Accept"), ("--json-body", "{city}")])
 def test_a_header_without_a_value_and_a_body_that_is_no_json_are_slips_of_usage(words: tuple[str, ...]) -> None:
-    ended = toolcrib("add", "http", "a.b", "https://weather.example.com/", "--description", "Weather.", *words)
+    ended = toolcrib("register", "http", "a.b", "https://weather.example.com/", "--description", "Weather.", *words)
     assert ended.code == 2

@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from click import Command
+from click import Command, Context
 from click.testing import CliRunner
 from tests.docs.exchanges import exchanges, mistake
 
 from toolcrib.audit.redaction import SECRET_KEYS, SECRET_WORDS
 from toolcrib.catalog.categories import STANDARD
-from toolcrib.cli import main as commands
+from toolcrib.cli import main as toolcrib
+from toolcrib.cli.app import COMMANDS
 from toolcrib.config import SETTINGS, SOURCE_SETTINGS
 from toolcrib.config.audit import AUDIT_SETTINGS
 from toolcrib.config.auth import AUTH_SETTINGS, JWT_SETTINGS, TOKEN_SETTINGS
@@ -64,8 +65,8 @@ def command_list() -> str:
     return table(
         ("Command", "Does", "Takes"),
         [
-            (f"`{_usage(name)}`", command.short_help or "", ", ".join(f"`{option}`" for option in _shared(command)))
-            for name, command in commands.commands.items()
+            (f"`{_usage(name)}`", short_help, ", ".join(f"`{option}`" for option in _shared(_command(name))))
+            for name, (_, short_help) in COMMANDS.items()
         ],
     )
 
@@ -73,7 +74,7 @@ def command_list() -> str:
 def evaluation() -> str:
     tools, queries = "examples/evaluation/tools.json", "examples/evaluation/queries.jsonl"
     words = ["eval", "--tools", str(DOCS.parent / tools), "--queries", str(DOCS.parent / queries)]
-    shown = CliRunner().invoke(commands, words, catch_exceptions=False).stdout
+    shown = CliRunner().invoke(toolcrib, words, catch_exceptions=False).stdout
     lines = [line.rstrip() for line in shown.splitlines()]
     return "\n".join(["```text", f"$ toolcrib eval --tools {tools} --queries {queries}", *lines, "```"])
 
@@ -166,11 +167,17 @@ def _shared(command: Command) -> list[str]:
     return [option for option in ("-c", "--tools", "--json") if option in taken]
 
 
+def _command(name: str) -> Command:
+    command = toolcrib.get_command(Context(toolcrib), name)
+    assert command is not None
+    return command
+
+
 def _usage(name: str) -> str:
     shown = [
         parameter.make_metavar(context)
-        for context in [commands.commands[name].make_context(name, [], resilient_parsing=True)]
-        for parameter in commands.commands[name].params
+        for context in [_command(name).make_context(name, [], resilient_parsing=True)]
+        for parameter in _command(name).params
         if parameter.param_type_name == "argument"
     ]
     return " ".join(["toolcrib", name, *shown])

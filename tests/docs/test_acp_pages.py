@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 import pytest
 from acp.schema import ClientCapabilities, InitializeRequest, StopReason
+from click import Context
 from tests.surfaces.acp_agent.talking import call, expand, outcome, talking, turn
 
 from toolcrib.cli import main as commands
@@ -230,5 +231,7 @@ def test_the_settings_shown_for_editors_start_an_agent_of_this_model_and_configu
     assert len(settings) == 2
     for each in settings:
         name, *args = each["agent_servers"]["Toolcrib"]["args"]
-        given = commands.commands[name].make_context(name, args).params
+        command = commands.get_command(Context(commands), name)
+        assert command is not None
+        given = command.make_context(name, args).params
         assert (given["model"], str(given["config"])) == ("anthropic:claude-opus-4-8", "/path/to/mcp.json")

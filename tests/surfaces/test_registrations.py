@@ -1,4 +1,4 @@
-"""A running gateway takes over what `toolcrib add` registers, and lets go of what `toolcrib remove` takes away."""
+"""A running gateway serves what `toolcrib register` adds, and stops serving what `toolcrib unregister` removes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.surfaces.http.asking import served as served_over_http
 from tests.surfaces.serving import TOOLCRIB, Conversation, Mode, ask, run_tool, text_of
 from tests.waiting import DEADLINE_S, until
 
-from toolcrib.cli.places import default_registrations, store_of
+from toolcrib.cli.opened_catalog import default_registrations, registrations_of
 
 pytestmark = pytest.mark.anyio
 
@@ -51,13 +51,13 @@ async def served(
 def add(config: Path, tool_id: str = "ops.disk_free", *words: str) -> None:
     command = words or ("echo", "all of {path} is free")
     ended = toolcrib_process(
-        "add", "command", tool_id, "--description", "Free room on a disk.", "-c", config, "--", *command
+        "register", "command", tool_id, "--description", "Free room on a disk.", "-c", config, "--", *command
     )
     assert ended.code == 0, ended.err
 
 
 def remove(config: Path, tool_id: str = "ops.disk_free") -> None:
-    ended = toolcrib_process("remove", tool_id, "-c", config)
+    ended = toolcrib_process("unregister", tool_id, "-c", config)
     assert ended.code == 0, ended.err
 
 
@@ -176,16 +176,16 @@ main()
 async def test_an_adder_that_is_killed_in_the_middle_adds_nothing_and_harms_nothing(config: Path) -> None:
     async with served(config) as client:
         await in_thread(add, config, "ops.first")
-        words = ["add", "command", "ops.second", "--description", "Free room.", "-c", str(config), "--", "df"]
+        words = ["register", "command", "ops.second", "--description", "Free room.", "-c", str(config), "--", "df"]
         killed = await anyio.run_process([sys.executable, "-c", KILLED, *words], check=False)
         assert killed.returncode == -signal.SIGKILL
         await in_thread(add, config, "ops.third")
         await until_found(lambda: ask(client, "search_tools", query="free room on a disk"), "ops.first", "ops.third")
-    assert [row.name for row in store_of(config).all()] == ["ops.first", "ops.third"]
+    assert [row.name for row in registrations_of(config).all()] == ["ops.first", "ops.third"]
 
 
 async def test_two_adders_at_once_both_have_theirs(config: Path) -> None:
-    command = [TOOLCRIB, "add", "command", "--description", "Free room.", "-c", str(config)]
+    command = [TOOLCRIB, "register", "command", "--description", "Free room.", "-c", str(config)]
     async with served(config) as client:
         async with anyio.create_task_group() as adders:
             for number in range(4):
@@ -228,7 +228,7 @@ def test_where_nothing_can_be_written_adding_says_so(config: Path) -> None:
     store = default_registrations()
     store.parent.parent.mkdir()
     store.parent.write_text("")
-    words = ("add", "command", "ops.x", "--description", "x", "-c", str(config), "--json", "--", "df")
+    words = ("register", "command", "ops.x", "--description", "x", "-c", str(config), "--json", "--", "df")
     ended = toolcrib_process(*words)
     assert ended.code == 2
     assert ended.json["error"]["message"].startswith(f"{store}: nothing was registered or removed: ")

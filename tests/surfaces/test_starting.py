@@ -17,18 +17,18 @@ import gc, json, sys
 from toolcrib.cli import main, serve_command as command
 from toolcrib.surfaces.mcp_gateway import stdio
 
-start, serve = command.serve, stdio.serve_stdio
+start, serve = command.log_warnings, stdio.serve_stdio
 found = {}
 
-def starting(**named):
+def starting():
     found["collects_at_first"] = gc.isenabled()
-    start(**named)
+    start()
 
 async def serving(*given, **named):
     found.update(collects=gc.isenabled(), frozen=gc.get_freeze_count())
     await serve(*given, **named)
 
-command.serve, stdio.serve_stdio = starting, serving
+command.log_warnings, stdio.serve_stdio = starting, serving
 stdio.LIST_FIRST_S = 3600  # so that nothing but a question begins what follows the list of tools
 try:
     main(["serve", *sys.argv[1:]])

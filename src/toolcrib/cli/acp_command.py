@@ -14,9 +14,9 @@ import platformdirs
 from toolcrib.agent.conversation_store import ConversationStore
 from toolcrib.audit.store import AuditStore
 from toolcrib.catalog.access import CAREFUL
-from toolcrib.cli.opened_catalog import default_vectors, pins_of
-from toolcrib.cli.places import store_of
-from toolcrib.cli.serve_command import audited, default_cache
+from toolcrib.cli.opened_catalog import default_cache, default_vectors, pins_of, registrations_of
+from toolcrib.cli.options import no_audit_option
+from toolcrib.cli.serve_command import audited
 from toolcrib.cli.terminal_output import log_warnings, plain, run, stderr
 from toolcrib.config import Config, read_config
 from toolcrib.core.errors import InvalidConfig
@@ -32,8 +32,30 @@ SCRIPTED = "scripted:"
 _NAME_ONE = "Pass --model PROVIDER:MODEL and set the provider's API key, or use scripted:FILE to run without a model."
 
 
+@click.command()
+@click.argument("config", metavar="[CONFIG]", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.option(
+    "--model",
+    metavar="MODEL",
+    required=True,
+    envvar="TOOLCRIB_MODEL",
+    show_envvar=True,
+    help="A Pydantic AI model name, such as openai:gpt-5, or scripted:FILE to run a script without a model.",
+)
+@click.option("--bundle", metavar="NAME", help="Use only the tools of this bundle of CONFIG.")
+@click.option("--no-sessions", is_flag=True, help="Do not save conversations. They cannot be loaded later.")
+@no_audit_option
 def acp(config: Path | None, model: str, bundle: str | None, *, no_sessions: bool, no_audit: bool) -> None:
-    """Serve the agent over standard input and output until the editor disconnects."""
+    """Run as an agent in an editor that speaks the Agent Client Protocol, on standard input and output.
+
+    When a conversation starts, Toolcrib finds out what the editor offers: files, terminals, its own tools and MCP
+    servers. The agent finds all of these, and the tools of CONFIG if you pass one, through the same four operations.
+    The editor asks you before a tool runs that may change something. This needs the extra `acp`, and the packages that
+    Pydantic AI needs for your MODEL.
+
+    \b
+      {"agent_servers": {"Toolcrib": {"command": "toolcrib", "args": ["acp", "--model", "openai:gpt-5"]}}}
+    """
     if bundle is not None and config is None:
         raise click.UsageError("--bundle needs a CONFIG: the bundle is defined there.")
     log_warnings()
@@ -74,7 +96,7 @@ def _crib(path: Path, config: Config, audit: AuditStore | None, vectors: VectorS
     return Toolcrib(
         policy=CAREFUL if config.policy is None else None,
         definitions=DefinitionStore(default_cache()),
-        registrations=store_of(path),
+        registrations=registrations_of(path),
         pins=pins_of(path),
         vectors=vectors,
         record=None if audit is None else audit.record,

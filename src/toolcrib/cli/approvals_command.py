@@ -7,8 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import platformdirs
+import click
 
+from toolcrib.cli.opened_catalog import default_approvals
+from toolcrib.cli.options import json_option
 from toolcrib.cli.terminal_output import escape, plain, print_json, run, stderr, stdout
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.operations.calling.approvals import Approval, ApprovalStore
@@ -17,8 +19,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+@click.command()
+@click.option("--revoke", metavar="NUMBER", type=int, multiple=True, help="Ask people again about this one.")
+@click.option(
+    "--store", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="The file with the approvals."
+)
+@json_option
 def approvals(store: Path | None, revoke: tuple[int, ...], *, as_json: bool) -> None:
-    """List permanent approvals, or revoke those with the given numbers."""
+    """Show which tools run without asking because a person answered `always`, and for which principal."""
 
     async def main() -> None:
         kept = ApprovalStore(store or default_approvals())
@@ -54,11 +62,6 @@ def _revoked(kept: ApprovalStore, numbers: tuple[int, ...]) -> list[Approval]:
         if number not in there:
             raise NotFound(f"Approval {number} not found.", hints=["Run `toolcrib approvals` to list them."])
     return [there[number] for number in wanted if kept.revoke(number)]
-
-
-def default_approvals() -> Path:
-    """Return the default path of the approvals."""
-    return platformdirs.user_state_path("toolcrib") / "approvals.sqlite"
 
 
 def _wire(approval: Approval) -> dict[str, object]:

@@ -1,33 +1,25 @@
-"""`toolcrib audit`: show what agents searched for, expanded and called."""
+"""`toolcrib audit`: show what agents searched for, expanded and called, or delete it permanently."""
 
 from __future__ import annotations
 
-import json
+import re
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator, Sequence
+import sys
+import time
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from datetime import datetime
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
-import orjson
-from rich.table import Table
+import click
 
-from toolcrib.audit.audit_file import Gap, reason_of
-from toolcrib.audit.audit_reader import (
-    AT_THE_TOP,
-    NAMING,
-    SHOWING_NODES,
-    AuditReader,
-    Entry,
-    NoAudit,
-    Trace,
-    Wanted,
-    gap_wire,
-)
-from toolcrib.cli.terminal_output import escape, plain, plain_json, run, stderr, stdout, write
+from toolcrib.audit.audit_file import AuditFile, Gap, Unwanted, reason_of
+from toolcrib.audit.audit_reader import AuditReader, Entry, NoAudit, Wanted
+from toolcrib.cli.audit_display import Blocks, Display, JsonLines, missing_told
+from toolcrib.cli.options import DEFAULT_CONFIG, config_option, json_option, yes_option
+from toolcrib.cli.terminal_output import Confirmation, counted, plain, print_json, run, stderr
 from toolcrib.config import read_config
 from toolcrib.config.audit import DEFAULT_AUDIT
 from toolcrib.core.errors import InvalidConfig, NotFound
@@ -38,46 +30,69 @@ FOLLOW_S = 0.5
 SHOWN_TRACES = 20
 """The default number of traces to show. With `--json`, the default is all of them."""
 
-SHOWN_IDS = 3
-"""How many of the tools that one operation showed are printed."""
-
-CUT_FROM = 24
-"""A trace with this many operations is shortened to its first and last ones, unless that trace was asked for."""
-
-SHOWN_FIRST, SHOWN_LAST = 4, 8
-"""How many operations of a shortened trace are printed at its start and at its end."""
-
-SHORT_ID = 12
-"""How many characters of a trace id are printed, after leading zeros: enough to name the trace."""
-
-_APPROVALS = {
-    "once": "approved",
-    "always": "approved permanently",
-    "kept": "approved permanently before",
-    "refused": "refused by a person",
-    "unasked": "could not ask a person",
-    "unanswered": "no answer",
-}
-"""How each `Consent` is printed."""
-
 _EVERYTHING = -1
 """SQLite reads a negative limit as no limit."""
 
+PATIENCE_S = 10.0
+"""How long `forget` waits for other programs that are writing the file."""
 
-class Display(Protocol):
-    """A way to show the traces of an audit."""
-
-    def traces(self, traces: Sequence[Trace], gaps: Iterable[Gap]) -> None:
-        """Show all these traces and gaps, oldest first."""
-        ...
-
-    def entry(self, entry: Entry) -> None:
-        """Show an operation that was just recorded."""
-        ...
-
-    def gap(self, gap: Gap) -> None: ...
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
+class _Since(click.ParamType[float]):
+    """`90s`, `30m`, `2h`, `7d` or `1w` ago, or a date in local time, with or without a time of day."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Convert to seconds since 1970."""
+        if ago := re.fullmatch(r"(\d{1,9})([smhdw])", str(value)):
+            return time.time() - int(ago[1]) * _UNITS[ago[2]]
+        try:
+            return datetime.fromisoformat(str(value)).timestamp()
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{value!r} is not a time. Use 90s, 30m, 2h, 7d or 1w, or a date: 2026-08-01 or 2026-08-01T09:30."
+            )
+
+
+_path_option = click.option(
+    "--path",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Read this audit instead of CONFIG's.",
+)
+
+
+class _Audit(click.Command):
+    """Shows the audit. `audit forget` runs a separate command: no trace id begins with `forget`."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args[:1] == [forget.name]:
+            return forget.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(cls=_Audit)
+@click.argument("trace", metavar="[TRACE | forget]", required=False)
+@config_option
+@_path_option
+@click.option("--principal", metavar="ID", help="Traces of this principal.")
+@click.option("--bundle", metavar="NAME", help="Traces with an operation in this bundle.")
+@click.option("--tool", metavar="ID", help="Traces that expanded or called this tool, or any tool of this source.")
+@click.option("--since", type=_Since(), metavar="WHEN", help="Traces since this time: 90s, 30m, 2h, 7d, 1w, or a date.")
+@click.option("--failed", is_flag=True, help="Traces with a failure.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(0),
+    metavar="COUNT",
+    help="How many traces to show. Default: 20, or all of them with --json.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Keep running and show new operations as they happen.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, one for each operation.")
 def audit(
     trace: str | None,
     config: Path,
@@ -92,7 +107,11 @@ def audit(
     follow: bool,
     as_json: bool,
 ) -> None:
-    """Show the newest matching traces. With `follow`, keep showing new operations until interrupted."""
+    """Show what agents searched for, expanded and called, and how it ended. Prints the latest traces, newest last.
+
+    TRACE is the beginning of a trace id: it shows everything known about that trace. To delete traces, run `toolcrib
+    audit forget`, which has its own --help.
+    """
     display: Display = JsonLines() if as_json else Blocks(whole=trace is not None)
     if limit is None:
         limit = _EVERYTHING if as_json else SHOWN_TRACES
@@ -121,8 +140,6 @@ def place_of(config: Path) -> Path:
     Raises:
         InvalidConfig: the configuration cannot be used, or turns the audit off.
     """
-    from toolcrib.cli.app import DEFAULT_CONFIG
-
     if config == DEFAULT_CONFIG and not config.exists():  # no configuration was named
         return DEFAULT_AUDIT.place
     settings = read_config(config).audit
@@ -148,8 +165,8 @@ def missing_from(place: Path, since: float) -> str | None:
         return None
     lost = sum(gap.lost for gap in gaps)
     reasons = "; ".join(dict.fromkeys(gap.reason for gap in reversed(gaps)))
-    when = f"{_moment(min(gap.since for gap in gaps))} to {_moment(max(gap.until for gap in gaps))}"
-    return f"{_counted(lost)} {'is' if lost == 1 else 'are'} missing, {when}: {reasons}."
+    told = missing_told(lost, min(gap.since for gap in gaps), max(gap.until for gap in gaps))
+    return f"{told}: {reasons}."
 
 
 class _Watch:
@@ -259,192 +276,73 @@ def _readable(place: Path) -> Generator[None]:
         raise InvalidConfig(f"{place}: cannot read the audit: {reason_of(error)}") from error
 
 
-class JsonLines:
-    """Prints one JSON object per line, one for each operation or gap, in the order of time."""
+@click.command("forget")
+@config_option
+@_path_option
+@click.option("--principal", metavar="ID", help="Traces of this principal.")
+@click.option("--tool", metavar="ID", help="Traces that name this tool, or any tool of this source, in any way.")
+@click.option("--query", metavar="TEXT", help="Traces with a query that contains TEXT, in upper or lower case.")
+@click.option(
+    "--before", type=_Since(), metavar="WHEN", help="Traces that ended before a date, or 90s, 30m, 2h, 7d ago."
+)
+@click.option("--all", "everything", is_flag=True, help="All traces.")
+@yes_option
+@json_option
+def forget(config: Path, path: Path | None, *, everything: bool, yes: bool, as_json: bool, **selected: Any) -> None:
+    """Delete traces from the audit permanently. A trace is deleted if it matches all the options that you pass.
 
-    def traces(self, traces: Sequence[Trace], gaps: Iterable[Gap]) -> None:
-        found = [(entry.at, entry.to_wire()) for trace in traces for entry in trace.entries]
-        found += [(gap.until, gap_wire(gap)) for gap in gaps]
-        for _, wire in sorted(found, key=itemgetter(0)):
-            self._print(wire)
-
-    def entry(self, entry: Entry) -> None:
-        self._print(entry.to_wire())
-
-    def gap(self, gap: Gap) -> None:
-        self._print(gap_wire(gap))
-
-    def _print(self, wire: dict[str, Any]) -> None:
-        line = orjson.dumps(wire, option=orjson.OPT_APPEND_NEWLINE)
-        write(plain_json(line.decode()) if stdout.is_terminal else line)
-
-
-class Blocks:
-    """Prints a block of lines for each trace."""
-
-    def __init__(self, *, whole: bool) -> None:
-        """With `whole`, nothing is shortened."""
-        self._whole = whole
-        self._last: tuple[str, str, str | None] | None = None
-        """The trace id, the principal and the bundle of the last line."""
-
-    def traces(self, traces: Sequence[Trace], gaps: Iterable[Gap]) -> None:
-        found: list[tuple[float, Trace | Gap]] = [(trace.entries[-1].at, trace) for trace in traces]
-        found += [(gap.until, gap) for gap in gaps]
-        for _, each in sorted(found, key=itemgetter(0)):
-            if isinstance(each, Gap):
-                self.gap(each)
-            else:
-                self._heading(each.entries, _summary(each.entries))
-                self._rows(each.entries)
-
-    def entry(self, entry: Entry) -> None:
-        if (entry.trace_id, entry.principal, entry.bundle) != self._last:
-            self._heading([entry])
-        self._rows([entry])
-
-    def gap(self, gap: Gap) -> None:
-        self._space()
-        self._last = None
-        some = f"{_counted(gap.lost)} {'is' if gap.lost == 1 else 'are'} missing"
-        when = f"{_moment(gap.since)} to {_moment(gap.until)}"
-        stdout.print(f"{some}, {when}: {plain(gap.reason)}", style="yellow", markup=False, soft_wrap=False)
-
-    def _heading(self, entries: Sequence[Entry], *more: str) -> None:
-        self._space()
-        entry = entries[0]
-        self._last = (entry.trace_id, entry.principal, entries[-1].bundle)
-        trace_id = entry.trace_id if self._whole else entry.trace_id.lstrip("0")[:SHORT_ID]
-        told = (
-            f"[bold]{_moment(entry.at)}[/]",
-            escape(entry.principal),
-            f"[dim]{escape(trace_id)}[/]",
-            *_within(entries),
-            *more,
+    Programs that use the audit keep running. Search in running gateways forgets these traces within a few seconds.
+    """
+    unwanted = Unwanted(**selected)
+    if unwanted.is_all != everything or "" in selected.values():
+        raise click.UsageError(
+            "Say which traces: pass --principal, --tool, --query or --before, or --all for all of them."
         )
-        stdout.print("  ".join(told), soft_wrap=False)
 
-    def _rows(self, entries: Sequence[Entry]) -> None:
-        table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_column(width=0)
-        if self._whole:
-            table.add_column(no_wrap=True, style="dim")
-        table.add_column(no_wrap=True, min_width=12)
-        table.add_column(no_wrap=True, min_width=7, justify="right")
-        table.add_column(no_wrap=True, min_width=7, justify="right")
-        table.add_column(overflow="fold")
-        cut = len(entries) >= CUT_FROM and not self._whole
-        for entry in entries[:SHOWN_FIRST] if cut else entries:
-            self._row(table, entry)
-        if cut:
-            table.add_row("", "…", "", "", f"[dim]{_between(entries[SHOWN_FIRST:-SHOWN_LAST])}[/]")
-            for entry in entries[-SHOWN_LAST:]:
-                self._row(table, entry)
-        stdout.print(table, soft_wrap=False)
+    async def main() -> None:
+        place = path if path is not None else place_of(config)
+        if not place.exists():  # opening it would create a new audit
+            _tell(place, 0, 0, as_json=as_json)
+            return
+        try:
+            file = AuditFile(place, busy_s=PATIENCE_S)
+            try:
+                traces, operations = file.matching(unwanted)
+                confirmation = Confirmation(sys.stdin, sys.stderr, yes=yes, as_json=as_json)
+                if traces and not confirmation.agrees(f"Delete {_traces(traces, operations)} permanently?"):
+                    confirmation.explain_refusal("Nothing was deleted")
+                    sys.exit(1)
+                traces, operations = file.forget(unwanted)
+                left = _left_after(file, place)
+            finally:
+                file.close()
+        except (OSError, sqlite3.Error) as error:
+            raise InvalidConfig(f"{place}: cannot change the audit: {reason_of(error)}") from error
+        _tell(place, traces, operations, as_json=as_json)
+        if left is not None:
+            stderr.print(f"{plain(left)} Run this command again later.", markup=False)
+            sys.exit(1)
 
-    def _row(self, table: Table, entry: Entry) -> None:
-        when = [_moment(entry.at)[11:]] if self._whole else []
-        took, size = _duration(entry.duration_s), _size(entry.answer_bytes)
-        table.add_row("", *when, escape(entry.operation), took, size, "\n".join(self._told(entry)))
-
-    def _told(self, entry: Entry) -> Iterator[str]:
-        """Yield lines that say what an operation was about and how it ended."""
-        ended = "" if entry.is_ok else _outcome(entry)
-        approval = "" if entry.approval is None else escape(_APPROVALS.get(entry.approval, _line(entry.approval)))
-        yield "  ".join(filter(None, (self._about(entry), ended, approval)))
-        if entry.query is not None and entry.path:
-            yield f"[dim]in {escape(_path(entry.path))}[/]"
-        if entry.operation in NAMING and entry.is_ok and (shown := self._shown_by(entry)):
-            yield f"[dim]→ {shown}[/]"
-        if self._whole and entry.arguments is not None:
-            yield f"[dim]{escape(json.dumps(entry.arguments, ensure_ascii=False))}[/]"
-
-    def _about(self, entry: Entry) -> str:
-        if entry.query is not None:
-            return escape(_line(entry.query))
-        if entry.item is not None:
-            return escape(_line(entry.item))
-        if entry.operation not in NAMING:
-            return self._ids(entry.tool_ids) if entry.tool_ids else ""
-        return escape(_path(entry.path or ())) or ("the top" if entry.operation in AT_THE_TOP else "")
-
-    def _shown_by(self, entry: Entry) -> str:
-        """Return the categories and tools that an operation showed, or an empty string if they were not recorded."""
-        if entry.operation not in SHOWING_NODES:
-            return self._ids(entry.tool_ids)
-        nodes = (
-            ""
-            if not entry.node_count
-            else f"{entry.node_count:,} {'category' if entry.node_count == 1 else 'categories'}"
-        )
-        tools = self._ids(entry.tool_ids) if entry.tool_ids or entry.node_count == 0 else ""
-        return ", ".join(filter(None, (nodes, tools)))
-
-    def _ids(self, tool_ids: Sequence[str]) -> str:
-        shown = tool_ids if self._whole else tool_ids[:SHOWN_IDS]
-        more = f" and {len(tool_ids) - len(shown)} more" if len(tool_ids) > len(shown) else ""
-        return f"{escape(', '.join(map(_line, shown)))}{more}" if shown else "nothing"
-
-    def _space(self) -> None:
-        """Print an empty line between two blocks."""
-        if self._shown:
-            stdout.print()
-        self._shown = True
-
-    _shown = False
+    run(main, as_json=as_json)
 
 
-def _line(text: str) -> str:
-    """Put untrusted text on one line."""
-    return " ".join(text.split())
-
-
-def _path(path: Iterable[str]) -> str:
-    return "/".join(map(_line, path))
-
-
-def _summary(entries: Sequence[Entry]) -> str:
-    took = max(entry.at + entry.duration_s for entry in entries) - entries[0].at
-    return f"{_counted(len(entries))} in {_duration(took)}, {_outcome(entries[-1])}"
-
-
-def _within(entries: Iterable[Entry]) -> list[str]:
-    """Name the bundles in which these operations ran. Returns an empty list if there were no bundles."""
-    bundles = [*dict.fromkeys(entry.bundle for entry in entries if entry.bundle is not None)]
-    return [f"in {escape(', '.join(map(_line, bundles)))}"] if bundles else []
-
-
-def _between(entries: Sequence[Entry]) -> str:
-    failed = sum(not entry.is_ok for entry in entries)
-    return f"{_counted(len(entries))} between" + (f", {failed:,} of them failed" if failed else "")
-
-
-def _counted(operations: int) -> str:
-    return "1 operation" if operations == 1 else f"{operations:,} operations"
-
-
-def _outcome(entry: Entry) -> str:
-    return f"[{'green' if entry.is_ok else 'red'}]{escape(entry.outcome)}[/]"
-
-
-def _moment(at: float) -> str:
+def _left_after(file: AuditFile, place: Path) -> str | None:
+    """Return a sentence that says why copies of deleted traces may remain, or None if no copies remain."""
     try:
-        return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):  # the clock was far off when this was written
-        return f"{at:.0f}"
+        is_gone = file.scrub()
+    except (OSError, sqlite3.Error) as error:  # the traces are already deleted at this point
+        return f"{place} may still contain copies, because it could not be rewritten: {reason_of(error)}."
+    return None if is_gone else f"A program is reading the audit, so {place}-wal may still contain copies."
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 0.0005:
-        return "<1 ms"
-    if seconds < 0.9995:
-        return f"{seconds * 1_000:.0f} ms"
-    if seconds < 99.95:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:,.0f} min" if seconds < 7_200 else f"{seconds / 3_600:,.0f} h"
+def _tell(place: Path, traces: int, operations: int, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"traces": traces, "operations": operations})
+    elif traces:
+        stderr.print(f"Deleted {_traces(traces, operations)}.")
+    else:
+        stderr.print(f"{plain(str(place))} has no matching traces.", markup=False)
 
 
-def _size(count: int) -> str:
-    if count < 1_000:
-        return f"{count} B"
-    return f"{count / 1_000:.1f} kB" if count < 999_950 else f"{count / 1_000_000:,.1f} MB"
+def _traces(traces: int, operations: int) -> str:
+    return f"{counted(traces, 'trace')} with {counted(operations, 'operation')}"

@@ -7,23 +7,40 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.table import Table
 
-from toolcrib.catalog.bundles import SHIPPED, Missing, Resolution, ToolBundle
+from toolcrib.catalog.bundles import SHIPPED, Missing, Resolution, ToolBundle, is_bundle_name
 from toolcrib.cli.opened_catalog import opened
+from toolcrib.cli.options import config_option, is_typed, json_option, wait_option
 from toolcrib.cli.terminal_output import escape, plain, print_json, run, stderr, stdout
 from toolcrib.core.tools import Tool
 
 
-def bundles(config: Path, name: str | None, wait_s: float, *, as_json: bool) -> None:
-    """Show all bundles, or the one called `name`. If that one is incomplete, the process exits with 1."""
+@click.command()
+@click.argument("words", metavar="[CONFIG] [NAME]", nargs=-1)
+@config_option
+@wait_option
+@json_option
+def bundles(words: tuple[str, ...], config: Path, wait_s: float, *, as_json: bool) -> None:
+    """Show the bundles of CONFIG and whether their required tools are available. With NAME, show that bundle's tools.
+
+    Exits with 1 if a tool that NAME requires is missing.
+    """
+    names = [word for word in words if is_bundle_name(word)]
+    files = [Path(word) for word in words if not is_bundle_name(word)]
+    files += [config] if not files or is_typed("config") else []
+    if len(names) > 1 or len(files) > 1:
+        raise click.UsageError("Pass at most one configuration and one bundle.")
+    (file,) = files
+    click.get_current_context().params["config"] = file
 
     async def main() -> None:
-        async with opened(config, None, wait_s=wait_s) as crib:
-            if name is None:
+        async with opened(file, None, wait_s=wait_s) as crib:
+            if not names:
                 _show_all([(bundle, crib.resolve(bundle.name)) for bundle in crib.bundles.all], as_json=as_json)
                 return
-            bundle, found = crib.bundles[name], crib.resolve(name)
+            bundle, found = crib.bundles[names[0]], crib.resolve(names[0])
         if as_json:
             print_json(_wire(bundle, found))
         else:

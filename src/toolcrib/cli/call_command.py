@@ -14,6 +14,7 @@ import click
 
 from toolcrib.cli.catalog_commands import only_source_of
 from toolcrib.cli.opened_catalog import opened
+from toolcrib.cli.options import bundle_option, config_option, json_option, wait_option
 from toolcrib.cli.terminal_output import escape, plain, print_json, run, show_json, stderr, stdout
 from toolcrib.core.errors import InvalidArguments, NotAuthorized
 from toolcrib.core.events import Consent
@@ -24,10 +25,24 @@ from toolcrib.operations.calling.questions import Intent, Question
 from toolcrib.operations.desk import Desk
 
 
+@click.command()
+@click.argument("tool_id", metavar="ID")
+@click.argument("arguments", metavar="[JSON | KEY=VALUE...]", nargs=-1)
+@config_option
+@bundle_option
+@wait_option
+@json_option
 def call(
-    tool_id: str, arguments: Sequence[str], config: Path, wait_s: float, *, bundle: str | None, as_json: bool
+    tool_id: str, arguments: tuple[str, ...], config: Path, wait_s: float, *, bundle: str | None, as_json: bool
 ) -> None:
-    """Expand and call a tool in one step. A person who passes a bare id does not need to expand it first."""
+    """Run the tool ID. Pass its arguments as one JSON object (`-` reads it from standard input), or as KEY=VALUE pairs.
+
+    A VALUE that is a JSON number, true, false, null, list or object is read as JSON. Any other VALUE is a string.
+
+    \b
+      toolcrib call git.git_log '{"repo_path": ".", "max_count": 3}'
+      toolcrib call git.git_log repo_path=. max_count=3
+    """
 
     async def main() -> None:
         given = _given(arguments)

@@ -10,6 +10,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import cast
 
+import click
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
@@ -19,6 +20,16 @@ from rich.tree import Tree
 from toolcrib.catalog.ontology import Branch
 from toolcrib.catalog.view import View
 from toolcrib.cli.opened_catalog import opened, principal_called, until_understood
+from toolcrib.cli.options import (
+    as_option,
+    bundle_option,
+    config_either_way,
+    config_option,
+    json_option,
+    tag_option,
+    tools_option,
+    wait_option,
+)
 from toolcrib.cli.terminal_output import (
     escape,
     plain,
@@ -51,10 +62,17 @@ TREE_DEPTH = 50
 """How many levels are shown. `list` can go deeper."""
 
 
+@click.command()
+@config_either_way
+@tools_option
+@bundle_option
+@as_option
+@wait_option
+@json_option
 def tree(
     config: Path, tools: Path | None, wait_s: float, *, bundle: str | None, principal: str | None, as_json: bool
 ) -> None:
-    """Show the catalog as a tree, as `principal` sees it if one is named."""
+    """Show the whole catalog: its sources, categories and tools."""
 
     async def main() -> None:
         seen_by = principal_called(principal, config, tools)
@@ -74,6 +92,25 @@ def tree(
     run(main, as_json=as_json)
 
 
+@click.command("list")
+@click.argument("path", nargs=-1)
+@config_option
+@tools_option
+@tag_option
+@click.option("--query", help="Show only what matches this query, best first.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 50),
+    metavar="COUNT",
+    default=50,
+    show_default=True,
+    help="How many entries to show.",
+)
+@bundle_option
+@as_option
+@wait_option
+@json_option
 def list_(
     path: tuple[str, ...],
     config: Path,
@@ -87,7 +124,7 @@ def list_(
     principal: str | None,
     as_json: bool,
 ) -> None:
-    """Show one page of the categories and tools at `path`, as `principal` sees it if one is named."""
+    """List the categories and tools at a path, given name by name: `toolcrib list Coding Refactoring`."""
 
     async def main() -> None:
         seen_by = principal_called(principal, config, tools)
@@ -117,8 +154,13 @@ def list_(
     run(main, as_json=as_json)
 
 
+@click.command()
+@config_either_way
+@tools_option
+@wait_option
+@json_option
 def categories(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> None:
-    """Show all top-level categories."""
+    """Show the top-level categories: how many tools each one has, and the version of each source."""
 
     async def main() -> None:
         async with opened(config, tools, wait_s=wait_s) as crib:
@@ -157,8 +199,33 @@ def _whole(shown: Iterable[CategoryPointer]) -> list[CategoryPointer]:
     return list(found.values())
 
 
+@click.command()
+@click.argument("words", metavar="QUERY...", nargs=-1, required=True)
+@config_option
+@tools_option
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 50),
+    metavar="COUNT",
+    default=10,
+    show_default=True,
+    help="How many tools to show.",
+)
+@click.option(
+    "--in",
+    "category",
+    metavar="CATEGORY",
+    multiple=True,
+    help="Search only this category and those below it. Repeat to go deeper: `--in Work --in Files`.",
+)
+@tag_option
+@bundle_option
+@as_option
+@wait_option
+@json_option
 def search(
-    query: str,
+    words: tuple[str, ...],
     config: Path,
     tools: Path | None,
     *,
@@ -170,10 +237,11 @@ def search(
     principal: str | None,
     as_json: bool,
 ) -> None:
-    """Show the tools that match `query`, best first, as `principal` sees them if one is named.
+    """Find tools by what they do, in plain words: `toolcrib search show the last commits`.
 
-    The process exits with 1 if there are no matches.
+    The best match comes first. The number before each tool is its confidence, from 0 to 1.
     """
+    query = " ".join(words)
 
     async def main() -> None:
         seen_by = principal_called(principal, config, tools)
@@ -223,6 +291,14 @@ def _told_of(pointer: ToolPointer) -> str:
     return told if pointer.unavailable is None else f"{told}\n[yellow]unavailable: {escape(pointer.unavailable)}[/]"
 
 
+@click.command()
+@click.argument("tool_id", metavar="ID")
+@config_option
+@tools_option
+@bundle_option
+@as_option
+@wait_option
+@json_option
 def expand(
     tool_id: str,
     config: Path,
@@ -233,7 +309,7 @@ def expand(
     principal: str | None,
     as_json: bool,
 ) -> None:
-    """Show the full definition of one tool, as `principal` sees it if one is named."""
+    """Show the full definition of the tool ID: its description, input schema and output schema."""
 
     async def main() -> None:
         seen_by = principal_called(principal, config, tools)

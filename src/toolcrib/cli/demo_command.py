@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 from rich.table import Table
 
 from toolcrib.cli.opened_catalog import opened
-from toolcrib.cli.pinned_definitions import counted
-from toolcrib.cli.terminal_output import escape, print_json, run, stdout
+from toolcrib.cli.options import json_option
+from toolcrib.cli.terminal_output import counted, escape, print_json, run, stdout
 from toolcrib.core.errors import InvalidConfig, ToolFailed
 
 if TYPE_CHECKING:
@@ -90,8 +91,14 @@ class Report:
         }
 
 
+@click.command()
+@click.option("--keep", is_flag=True, help="Keep the folder that the demo creates.")
+@json_option
 def demo(*, keep: bool, as_json: bool) -> None:
-    """Run every task in a temporary folder. The process exits with 1 if a task failed."""
+    """Start published MCP servers, run real tasks through them, and count the tokens that this takes.
+
+    This needs uvx (from uv) on the PATH. The first run downloads the servers. Exits with 1 if a task failed.
+    """
     report = Report()
     with ExitStack() as stack:
         if keep:

@@ -33,7 +33,8 @@ from toolcrib.cli.clients.install_records import served_here
 from toolcrib.cli.clients.known_clients import Surroundings
 from toolcrib.cli.config_mistakes import Slips
 from toolcrib.cli.definition_verdicts import Verdicts
-from toolcrib.cli.opened_catalog import is_config_named, opened, told_of_hidden
+from toolcrib.cli.opened_catalog import opened, told_of_hidden
+from toolcrib.cli.options import config_either_way, is_config_named, json_option, wait_option
 from toolcrib.cli.policy_matches import Matches, matches_of
 from toolcrib.cli.terminal_output import escape, fail, plain, print_json, run, stderr, stdout
 from toolcrib.config import Config, ServerConfig, read_config
@@ -51,10 +52,15 @@ _MARKS = {
 }
 
 
+@click.command()
+@config_either_way
+@wait_option
+@json_option
 def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
-    """Start every source and report. The process exits with 1 if a source cannot be used or a tool is quarantined.
+    """Start every server of CONFIG and report problems: whether it starts, how long that takes and what it offers.
 
-    If no file is named and the default does not exist, check the file that the clients on this machine serve.
+    Also reports possible mistakes in the policy and the categories, and quarantined or suspicious definitions. Exits
+    with 1 if a server cannot be used or a tool is quarantined.
     """
     config = _to_check(config, as_json=as_json)
 
@@ -99,13 +105,7 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
             _show(report, verbose=logging.getLogger().isEnabledFor(logging.INFO))
         return report.is_healthy
 
-    healthy: list[bool] = []
-
-    async def note() -> None:
-        healthy.append(await main())
-
-    run(note, as_json=as_json)
-    sys.exit(0 if healthy == [True] else 1)
+    sys.exit(0 if run(main, as_json=as_json) else 1)
 
 
 def _to_check(config: Path, *, as_json: bool) -> Path:

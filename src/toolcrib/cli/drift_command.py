@@ -10,14 +10,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.text import Text
 
+from toolcrib.cli.options import config_option, json_option, wait_option
 from toolcrib.cli.pinned_definitions import (
     Definition,
     Gone,
     Look,
     Standing,
-    counted,
     grades_of,
     not_looked_at,
     show,
@@ -27,7 +28,7 @@ from toolcrib.cli.pinned_definitions import (
     shown_name,
     told_of,
 )
-from toolcrib.cli.terminal_output import print_json, run, stdout
+from toolcrib.cli.terminal_output import counted, print_json, run, stdout
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.definitions.drift import Change, Grade, Verdict
 
@@ -35,11 +36,21 @@ _STYLES = {Verdict.PASS: "green", Verdict.WARN: "yellow", Verdict.QUARANTINE: "r
 _SEEN = {"offered": "callers see it as it is", "approved": "callers see the pinned definition", "hidden": "hidden"}
 
 
-def drift(what: Sequence[str], config: Path, wait_s: float, *, as_json: bool) -> None:
-    """Print the changes. The process exits with 1 if there are any, and with 2 if a source could not be compared."""
-    codes: list[int] = []
+@click.command()
+@click.argument("what", metavar="[WHAT]...", nargs=-1)
+@config_option
+@wait_option
+@json_option
+def drift(what: tuple[str, ...], config: Path, wait_s: float, *, as_json: bool) -> None:
+    """Show how the definitions of CONFIG's servers changed since they were pinned with `toolcrib pin`.
 
-    async def main() -> None:
+    WHAT: servers, tool ids or patterns of tool ids. Default: everything.
+
+    Exits with 1 if a definition changed, is gone, or is quarantined because it is not pinned. Exits with 2 if a server
+    did not answer.
+    """
+
+    async def main() -> int:
         look = await Look.at(config, wait_s)
         try:
             found = _Found.of(look.only(what, config))
@@ -49,10 +60,9 @@ def drift(what: Sequence[str], config: Path, wait_s: float, *, as_json: bool) ->
             print_json({"config": str(config), **found.to_wire()})
         else:
             _show(found)
-        codes.append(2 if found.look.unlisted else int(found.is_drifted))
+        return 2 if found.look.unlisted else int(found.is_drifted)
 
-    run(main, as_json=as_json)
-    sys.exit(codes[0])
+    sys.exit(run(main, as_json=as_json))
 
 
 @dataclass(frozen=True, slots=True)

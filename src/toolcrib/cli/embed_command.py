@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
+
 from toolcrib.cli.terminal_output import fail, plain, stderr, stdout
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
 from toolcrib.search.embedders import EmbeddingFailed
 from toolcrib.search.embedders.download import Manifest, download
 
 
-def fetch(manifest: Path, folder: Path) -> None:
-    """Download the missing files, and print how to configure the model.
+@click.group()
+def embed() -> None:
+    """Download an embedding model for search. No other command downloads one."""
 
-    The process exits with 2 if the manifest cannot be used, and with 1 if the download fails.
+
+@embed.command(short_help="Download the files that a manifest pins.")
+@click.argument("manifest", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+def fetch(manifest: Path, folder: Path) -> None:
+    """Download the files that MANIFEST names into FOLDER, and check the SHA-256 hash of each file.
+
+    FOLDER is created when all files are complete. MANIFEST is JSON:
+
+    \b
+      {"files": {"model.safetensors": {"url": "https://...", "sha256": "..."}}}
     """
     try:
         wanted = Manifest.read(manifest)

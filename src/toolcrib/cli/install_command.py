@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 import platformdirs
-from click.core import ParameterSource
 from rich.table import Table
 
 from toolcrib.cli.clients.file_changes import Change, read
@@ -20,12 +19,36 @@ from toolcrib.cli.clients.gateway_command import own_command, shared_command
 from toolcrib.cli.clients.install_plan import Plan, Survey, survey
 from toolcrib.cli.clients.install_records import Records, Sharer, Undoing, carry_out, undo
 from toolcrib.cli.clients.known_clients import CLIENTS, NAME, KnownClient, Scope, Surroundings
+from toolcrib.cli.options import is_typed, json_option, yes_option
 from toolcrib.cli.terminal_output import escape, fail, plain, print_json, stderr, stdout
 from toolcrib.core.errors import ToolcribError
 
 _STYLES = {"+++": "bold", "---": "bold", "+": "green", "-": "red", "@": "cyan"}
 
 
+@click.command()
+@click.argument(
+    "client", metavar="CLIENT", type=click.Choice(["claude-code", "claude-desktop", "cursor", "vscode", "zed"])
+)
+@click.option(
+    "--scope",
+    type=click.Choice(["user", "local", "project"]),
+    help="Who gets the change: `user` (you, in every project; the default), `local` (you, in this project), "
+    "`project` (everyone in this project).",
+)
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="TOOLCRIB_CONFIG",
+    show_envvar=True,
+    help="The mcp.json that Toolcrib serves. Default: one in Toolcrib's own folder.",
+)
+@click.option("--move/--keep", default=None, help="Move the client's servers behind Toolcrib, or keep them in place.")
+@yes_option
+@click.option("--dry-run", is_flag=True, help="Show the change, but write nothing.")
+@click.option("--undo", "take_back", is_flag=True, help="Restore the previous configuration.")
+@json_option
 def install(
     client: str,
     scope: str | None,
@@ -37,13 +60,19 @@ def install(
     take_back: bool,
     as_json: bool,
 ) -> None:
-    """Show what would change, ask, and write it. The process ends with 1 if there is no terminal to ask on."""
+    """Add `toolcrib serve` to the configuration of CLIENT as an MCP server, and move its other servers behind it.
+
+    CLIENT is claude-code, claude-desktop, cursor, vscode or zed.
+
+    Shows the exact change, asks for confirmation, and saves a backup. Servers that only the client can start are not
+    moved, and the command says why.
+    """
     known = CLIENTS[client]
     chosen = Scope(scope) if scope is not None else next(iter(known.places))
     if chosen not in known.places:
         there = ", ".join(known.places)
         raise click.UsageError(f"{known.title} has no scope `{chosen}`; it has: {there}.")
-    if take_back and (_was_typed("config") or move is not None):
+    if take_back and (is_typed("config") or move is not None):
         raise click.UsageError(
             "--undo restores the previous configuration. It takes neither --config nor --move or --keep."
         )
@@ -58,11 +87,6 @@ def install(
         sys.exit(1)
     except ToolcribError as error:
         fail(error, as_json=as_json)
-
-
-def _was_typed(option: str) -> bool:
-    """Return whether an option is on the command line. The environment may name a file for other commands."""
-    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 class _Asking:

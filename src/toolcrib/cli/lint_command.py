@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -13,12 +15,13 @@ from pathlib import Path
 from types import ModuleType
 
 import click
+from click.core import ParameterSource
 
 from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.cli.config_mistakes import Slips
-from toolcrib.cli.lines import lines_of_keys, lines_of_tools
 from toolcrib.cli.opened_catalog import opened
+from toolcrib.cli.options import config_either_way, is_typed, json_option, tools_option, wait_option
 from toolcrib.cli.terminal_output import plain, print_json, run, stderr, stdout
 from toolcrib.config import read_config
 from toolcrib.core.checks import check_tool
@@ -35,11 +38,13 @@ from toolcrib.sources.catalog_file import load_catalog_file
 from toolcrib.sources.functions import FunctionSource
 from toolcrib.sources.plugins import Plugin, PluginDispatcher
 
+_NAME = re.compile(r'"name"\s*:\s*("(?:[^"\\\n]|\\.)*")')
+_KEY = re.compile(r'("(?:[^"\\\n]|\\.)*")\s*:')
 _STYLES = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class _Wanted:
     """Decides which findings are reported."""
 
     only: frozenset[str]
@@ -49,7 +54,7 @@ class Wanted:
     limits: Limits
 
     @classmethod
-    def of(cls, only: Iterable[str], ignored: Iterable[str], max_tokens: int) -> Wanted:
+    def of(cls, only: Iterable[str], ignored: Iterable[str], max_tokens: int) -> _Wanted:
         """Parse the options: ids of rules, and ids that may be followed by `:` and a pattern.
 
         Raises:
@@ -73,24 +78,66 @@ class Wanted:
         return lint_tools(tools, self.limits, rules=rules)
 
 
+@click.command()
+@config_either_way
+@click.option(
+    "--python",
+    "modules",
+    metavar="MODULE[:NAME]",
+    multiple=True,
+    help="A module with tools to check. It is imported. Repeatable.",
+)
+@tools_option
+@click.option("--rule", "only", metavar="RULE", multiple=True, help="Report only this rule. Repeatable.")
+@click.option(
+    "--ignore",
+    "ignored",
+    metavar="RULE[:PATTERN]",
+    multiple=True,
+    help="Do not report this rule, or not for tools with these ids. Repeatable.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    metavar="TOKENS",
+    default=1_000,
+    show_default=True,
+    help="The largest allowed definition, in estimated tokens.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "note"]),
+    default="warning",
+    show_default=True,
+    help="Exit with 1 if a finding has this level or worse.",
+)
+@click.option("--sarif", "as_sarif", is_flag=True, help="Print a SARIF 2.1.0 log, for code hosts and editors.")
+@wait_option
+@json_option
 def lint(
-    config: Path | None,
+    config: Path,
     tools: Path | None,
     modules: tuple[str, ...],
     wait_s: float,
     *,
-    only: Iterable[str],
-    ignored: Iterable[str],
+    only: tuple[str, ...],
+    ignored: tuple[str, ...],
     max_tokens: int,
     fail_on: str,
     as_json: bool,
     as_sarif: bool,
 ) -> None:
-    """Check, and report. The process exits with 1 if a finding has the level `fail_on` or worse.
+    """Check tool definitions for problems: those of CONFIG's servers, those in a file, and those of Python modules.
 
-    `only` and `ignored` have the form that `Wanted.of` expects.
+    Finds tools that a model would confuse, descriptions that say nothing, parameters that a model must guess, names
+    that clients refuse, schemas that do not match the function, and patterns in CONFIG that match nothing.
+
+    CONFIG is checked if you name it, or if you pass neither a MODULE nor a FILE. Exits with 1 if there are problems.
     """
-    wanted = Wanted.of(only, ignored, max_tokens)
+    if as_json and as_sarif:
+        raise click.UsageError("Pass either --json or --sarif, not both.")
+    checks_config = _is_config_chosen(is_alone=not (modules or tools), replaces_environment=tools is not None)
+    wanted = _Wanted.of(only, ignored, max_tokens)
     found: list[Finding] = []
 
     async def main() -> None:
@@ -98,7 +145,7 @@ def lint(
             found.extend([finding async for finding in _of_module(module, wanted) if finding in wanted])
         if tools is not None:
             found.extend([finding async for finding in _of_file(tools, wanted) if finding in wanted])
-        if config is not None:
+        if checks_config:
             found.extend([finding async for finding in _of_config(config, wait_s, wanted) if finding in wanted])
         if as_sarif:
             print_json(sarif_log(found, Path.cwd()))
@@ -112,15 +159,24 @@ def lint(
     sys.exit(1 if any(finding.level.is_at_least(Level(fail_on)) for finding in found) else 0)
 
 
+def _is_config_chosen(*, is_alone: bool, replaces_environment: bool) -> bool:
+    """Return whether to check the configuration: it is named, or nothing else is checked."""
+    context = click.get_current_context()
+    if is_alone or context.params["argument"] or is_typed("config"):
+        return True
+    # A FILE replaces a configuration from the environment, as for other commands.
+    return context.get_parameter_source("config") is ParameterSource.ENVIRONMENT and not replaces_environment
+
+
 def _finding(rule: str, where: str, text: str, change: str = "", file: Path | None = None) -> Finding:
     """Return a finding of a rule that is not about definitions. The advice defaults to that of the rule."""
     return Finding(RULES[rule], where, Problem(text, change or RULES[rule].change), file)
 
 
-async def _of_file(path: Path, wanted: Wanted) -> AsyncIterator[Finding]:
+async def _of_file(path: Path, wanted: _Wanted) -> AsyncIterator[Finding]:
     listings = [(source.name, await source.list_tools()) for source in load_catalog_file(path)]
     tools = [tool for _, listing in listings for tool in listing.tools]
-    lines = lines_of_tools(path, tools)
+    lines = _lines_of_tools(path, tools)
     for name, listing in listings:
         for aside in listing.set_aside:
             yield _finding("definition-unusable", f"{name}.{aside.name}", f"it is ignored: {aside.reason}", file=path)
@@ -128,7 +184,7 @@ async def _of_file(path: Path, wanted: Wanted) -> AsyncIterator[Finding]:
         yield replace(finding, file=path, line=lines.get(finding.where))
 
 
-async def _of_config(config: Path, wait_s: float, wanted: Wanted) -> AsyncIterator[Finding]:
+async def _of_config(config: Path, wait_s: float, wanted: _Wanted) -> AsyncIterator[Finding]:
     async with opened(config, None, wait_s=wait_s, sees_all=True) as crib:
         # Check everything that was listed, whatever the policy hides: the person who runs this owns the policy.
         view = View.of(crib.registry.state, overlay=crib.isolated_sources.open_overlay(LOCAL.id))
@@ -136,7 +192,7 @@ async def _of_config(config: Path, wait_s: float, wanted: Wanted) -> AsyncIterat
         passed_over = crib.registration_problems
     labels = {name: label for label, name in read.source_names.items()}
     written_here = {each.name for each in read.declared}
-    lines = lines_of_keys(config, labels.values())
+    lines = _lines_of_keys(config, labels.values())
     for entry in view.sources.values():
         line = lines.get(labels.get(entry.name, entry.name))
         if entry.status is SourceStatus.FAILED:
@@ -164,7 +220,7 @@ async def _of_config(config: Path, wait_s: float, wanted: Wanted) -> AsyncIterat
         yield replace(finding, file=config, line=lines.get(labels.get(source, source)))
 
 
-async def _of_module(target: str, wanted: Wanted) -> AsyncIterator[Finding]:
+async def _of_module(target: str, wanted: _Wanted) -> AsyncIterator[Finding]:
     """Check the Toolcrib objects, function sources and plugins of a module, or only the named one."""
     name, _, attribute = target.partition(":")
     if (here := str(Path.cwd())) not in sys.path:
@@ -196,7 +252,7 @@ def _offered(module: ModuleType) -> dict[str, object]:
     }
 
 
-async def _of_value(value: object, where: str, wanted: Wanted) -> AsyncIterator[Finding]:
+async def _of_value(value: object, where: str, wanted: _Wanted) -> AsyncIterator[Finding]:
     match value:
         case Toolcrib():
             listing = Listing(tuple(value.registry.list()))
@@ -273,3 +329,31 @@ def _rule_id(text: str) -> str:
         return text
     near = nearest(text, RULES)
     raise click.UsageError(f"Rule `{text}` not found" + (f" (did you mean `{near}`?)" if near else "") + ".")
+
+
+def _lines_of_tools(path: Path, tools: Iterable[Tool]) -> Mapping[str, int]:
+    """Return the line of each tool, by id. A tool that is not found is left out.
+
+    `tools` must have the order of the file: the first of several tools with one name gets the first line with that
+    name.
+    """
+    lines = _lines(path, _NAME)
+    return {tool.id: lines[tool.name].popleft() for tool in tools if lines[tool.name]}
+
+
+def _lines_of_keys(path: Path, keys: Iterable[str]) -> Mapping[str, int]:
+    """Return the line where each of `keys` first occurs as a JSON key."""
+    lines = _lines(path, _KEY)
+    return {key: lines[key][0] for key in keys if lines[key]}
+
+
+def _lines(path: Path, pattern: re.Pattern[str]) -> defaultdict[str, deque[int]]:
+    """Return line numbers, from 1, by the JSON strings that `pattern` finds."""
+    found: defaultdict[str, deque[int]] = defaultdict(deque)
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
+        for match in pattern.finditer(line):
+            try:
+                found[json.loads(match[1])].append(number)
+            except ValueError:  # an invalid escape
+                continue
+    return found

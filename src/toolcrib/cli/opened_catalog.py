@@ -7,14 +7,12 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import anyio
-import click
 import platformdirs
-from click.core import ParameterSource
 
-from toolcrib.cli.approvals_command import default_approvals
-from toolcrib.cli.places import store_of
+from toolcrib.cli.options import is_config_named
 from toolcrib.cli.terminal_output import plain, stderr
 from toolcrib.config import read_config
+from toolcrib.config.registration_store import RegistrationStore
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.crib.crib import Toolcrib
@@ -28,14 +26,34 @@ SHOWN_IGNORED = 5
 """How many ignored definitions are listed one by one."""
 
 
-def pins_of(config: Path) -> PinStore:
-    """Return the store of the pins for `config`."""
-    return PinStore(platformdirs.user_state_path("toolcrib") / "pins.sqlite", config)
+def default_approvals() -> Path:
+    """Return the default path of the permanent approvals."""
+    return platformdirs.user_state_path("toolcrib") / "approvals.sqlite"
+
+
+def default_registrations() -> Path:
+    """Return the default path of the registrations."""
+    return platformdirs.user_state_path("toolcrib") / "registrations.sqlite"
+
+
+def default_cache() -> Path:
+    """Return the default path of the cache of tool definitions."""
+    return platformdirs.user_cache_path("toolcrib") / "definitions.sqlite"
 
 
 def default_vectors() -> Path:
     """Return the default path of the embeddings of tools."""
     return platformdirs.user_cache_path("toolcrib") / "vectors.sqlite"
+
+
+def registrations_of(config: Path) -> RegistrationStore:
+    """Return the store of what is registered for `config`."""
+    return RegistrationStore(default_registrations(), config)
+
+
+def pins_of(config: Path) -> PinStore:
+    """Return the store of the pins for `config`."""
+    return PinStore(platformdirs.user_state_path("toolcrib") / "pins.sqlite", config)
 
 
 @asynccontextmanager
@@ -63,7 +81,7 @@ async def opened(
         InvalidConfig: the file cannot be used.
         UnknownBundle: the bundle does not exist.
     """
-    registrations = store_of(config) if tools is None else None
+    registrations = registrations_of(config) if tools is None else None
     with closing(VectorStore(default_vectors())) as vectors:
         crib = Toolcrib(
             approvals=ApprovalStore(default_approvals()),
@@ -121,14 +139,6 @@ def principal_called(name: str | None, config: Path, tools: Path | None) -> Prin
         return LOCAL
     tokens = read_config(config).auth.tokens if tools is None else ()
     return next((token.principal for token in tokens if token.principal.id == name), Principal(name))
-
-
-def is_config_named() -> bool:
-    """Return whether the user named a configuration, as an argument, as an option or in the environment."""
-    context = click.get_current_context()
-    if context.params.get("argument") is not None:
-        return True
-    return context.get_parameter_source("config") in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 
 
 async def until_understood(crib: Toolcrib, wait_s: float) -> None:

@@ -1,7 +1,8 @@
-"""`toolcrib grammar`: print a grammar that only allows valid tool calls."""
+"""`toolcrib describe`, `instructions`, `grammar` and `schema`: what a program needs that has its own agent."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,10 +10,22 @@ from typing import Any
 
 import click
 
-from toolcrib.cli.opened_catalog import opened
-from toolcrib.cli.terminal_output import plain, print_json, run, stderr, stdout, write
+from toolcrib.cli.opened_catalog import opened, registrations_of
+from toolcrib.cli.options import (
+    bundle_option,
+    config_either_way,
+    config_option,
+    json_option,
+    operations_option,
+    tools_option,
+    wait_option,
+)
+from toolcrib.cli.terminal_output import plain, print_json, run, stderr, stdout, tell_unavailable, write
+from toolcrib.config import read_config
+from toolcrib.config.registrations import joined
 from toolcrib.core.errors import ToolNotFound
 from toolcrib.crib.crib import Toolcrib
+from toolcrib.crib.top_level import top_level
 from toolcrib.definitions.grammars import (
     STYLES,
     Grammar,
@@ -22,10 +35,119 @@ from toolcrib.definitions.grammars import (
     strict_schema,
     text_or_call_grammar,
 )
+from toolcrib.operations.briefing import briefing
+from toolcrib.operations.messages import DetailLevel
+from toolcrib.operations.rules import instructions as rules
+from toolcrib.operations.schemas import document
+from toolcrib.operations.tools import chosen
 
 
+@click.command()
+@config_either_way
+@tools_option
+@click.option(
+    "--detail",
+    type=click.Choice(["name", "summary", "full"]),
+    default="full",
+    show_default=True,
+    help="The most to print about each tool. `full` adds its arguments and the handle for calling it.",
+)
+@click.option(
+    "--budget",
+    "budget_tokens",
+    type=click.IntRange(min=100),
+    metavar="TOKENS",
+    default=2_000,
+    show_default=True,
+    help="The maximum length of the text, at four bytes per token.",
+)
+@bundle_option
+@wait_option
+@json_option
+def describe(
+    config: Path,
+    tools: Path | None,
+    detail: str,
+    budget_tokens: int,
+    wait_s: float,
+    *,
+    bundle: str | None,
+    as_json: bool,
+) -> None:
+    """Print the tools of CONFIG's servers as text for a system prompt, for agents that cannot call tools natively.
+
+    The text groups tools by category, required tools first. If the budget is too small, tools that matter less are
+    shortened, and then only counted.
+    """
+
+    async def main() -> None:
+        async with opened(config, tools, wait_s=wait_s, bundle=bundle) as crib:
+            told = crib.describe(DetailLevel(detail), budget_tokens)
+            if as_json:
+                print_json(told.to_wire())
+                return
+            if stdout.is_terminal:
+                stdout.print(plain(told.text), markup=False, end="")
+            else:  # keep every byte: a prompt cache depends on it
+                write(told.text)
+            if lost := crib.list().missing.unavailable:
+                tell_unavailable(lost)
+            count = len(told.left_out)
+            left = f"; {count:,} more not shown" if count else ""
+            stderr.print(f"About {told.tokens:,} tokens; {len(told.shown):,} tools{left}.", style="dim", markup=False)
+
+    run(main, as_json=as_json)
+
+
+@click.command()
+@config_either_way
+@click.option("--full", is_flag=True, help="Print the long version, for your own system prompt.")
+@operations_option("[compact|full|guarded|discovery|NAME,NAME...]", "The operations that the instructions explain.")
+def instructions(config: Path, operations: str, *, full: bool) -> None:
+    """Print what a model is told about the operations and about the top-level categories of CONFIG's catalog."""
+
+    async def main() -> None:
+        exposed, inside = (
+            chosen(operations),
+            top_level(joined(read_config(config), registrations_of(config).all()).config),
+        )
+        told = rules(exposed, inside, full=True) if full else briefing(exposed, inside).instructions
+        stdout.print(told, markup=False, soft_wrap=True)
+
+    run(main, as_json=False)
+
+
+@click.command()
+def schema() -> None:
+    """Print one JSON Schema document with every request, every response and the error of the discovery protocol."""
+    stdout.print(json.dumps(document(), indent=2), markup=False, soft_wrap=True)
+
+
+@click.command()
+@click.argument("tool_ids", metavar="[TOOL]...", nargs=-1)
+@config_option
+@tools_option
+@click.option(
+    "--of",
+    "what",
+    type=click.Choice(["call", "arguments", "text-or-call"]),
+    default="call",
+    show_default=True,
+    help="What to allow: a call of one of the tools, the arguments of the one TOOL, or text or a call.",
+)
+@click.option(
+    "--style",
+    type=click.Choice(["plain", "hermes", "llama"]),
+    default="plain",
+    show_default=True,
+    help='How the model writes a call: {"name", "arguments"}; the same in <tool_call> tags; {"name", "parameters"}.',
+)
+@click.option("--strict", is_flag=True, help="Print schemas for the strict modes of OpenAI and Anthropic instead.")
+@bundle_option
+@wait_option
+@json_option
 def grammar(
-    tool_ids: Sequence[str],
+    tool_ids: tuple[str, ...],
     *,
     config: Path,
     tools: Path | None,
@@ -36,7 +158,14 @@ def grammar(
     bundle: str | None,
     as_json: bool,
 ) -> None:
-    """Print only the grammar on standard output. With `strict`, print JSON with the schema of each tool instead."""
+    """Print a grammar for llama.cpp (GBNF) that allows calls of TOOLs, or of all tools of CONFIG's servers.
+
+    Rules of their schemas that the grammar cannot express are listed on standard error.
+
+    \b
+      toolcrib grammar files.read files.write > calls.gbnf
+      llama-server -m model.gguf --grammar-file calls.gbnf
+    """
     if what == "arguments" and len(tool_ids) != 1:
         raise click.UsageError("`--of arguments` needs exactly one TOOL.")
 

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,12 @@ from rich.text import Text
 
 from toolcrib.catalog.definition_guard import DefinitionGuard
 from toolcrib.cli.opened_catalog import pins_of
+from toolcrib.cli.options import config_option, json_option, wait_option, yes_option
 from toolcrib.cli.pinned_definitions import (
     Chosen,
     Definition,
     Look,
     Standing,
-    counted,
     grades_of,
     id_of,
     not_looked_at,
@@ -37,7 +38,7 @@ from toolcrib.cli.pinned_definitions import (
     using,
     when,
 )
-from toolcrib.cli.terminal_output import plain, print_json, run, stderr, stdout
+from toolcrib.cli.terminal_output import Confirmation, counted, plain, print_json, run, stderr, stdout
 from toolcrib.config import read_config
 from toolcrib.core.tools import Tool, summarize
 from toolcrib.core.untrusted_text import visible
@@ -48,101 +49,127 @@ from toolcrib.definitions.pins import Pin
 _NEW = {Standing.NEW, Standing.UNPINNED}
 
 
+@click.command()
+@click.argument("what", metavar="[WHAT]...", nargs=-1)
+@config_option
+@yes_option
+@click.option("--full", is_flag=True, help="Show each new or changed definition in full.")
+@click.option("--by", metavar="NAME", help="Who pins. Default: your user name on this system.")
+@click.option("--remove", "mode", flag_value="remove", help="Remove pins instead. No server starts.")
+@click.option("--list", "mode", flag_value="list", help="Show what is pinned. No server starts.")
+@click.option("--log", "mode", flag_value="log", help="Show the history of all pins. No server starts.")
+@wait_option
+@json_option
 def pin(
-    what: Sequence[str], config: Path, *, wait_s: float, by: str | None, full: bool, yes: bool, as_json: bool
+    what: tuple[str, ...],
+    config: Path,
+    mode: str | None,
+    wait_s: float,
+    *,
+    by: str | None,
+    full: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
-    """Show what would be pinned, ask, and pin it. The process exits with 1 if anything was not pinned."""
+    """Pin the definitions of CONFIG's servers as they are now. By default, agents do not see later changes until
+    you pin them.
 
-    async def main() -> bool:
-        who = _who(by)
-        look = (await Look.at(config, wait_s)).only(what, config)
-        offer = _Offer.of(look, {(each.source, each.origin, each.name) for each in pins_of(config).all()})
-        if not as_json:
-            _show(offer, full=full)
-            show_unlisted(look.unlisted)
-            show_elsewhere(look.elsewhere)
-        asking = _Asking(yes=yes, as_json=as_json)
-        writes = bool(offer.all) and asking.agrees(f"Pin {counted(len(offer.all), 'definition')} as {who}?")
-        store = pins_of(config)
-        if writes:
-            with using(store, "written"):
-                DefinitionGuard(store).pin([(each.entry, each.judgement) for each in offer.all], who)
-        if as_json:
-            wire = {**offer.to_wire(), "not_looked_at": not_looked_at(look)}
-            print_json({"config": str(config), "written": writes, "by": who, **wire})
-        elif writes:
-            stdout.print(f"Pinned {counted(len(offer.all), 'definition')} as {plain(who)}.", markup=False)
-        elif offer.all:
-            asking.tell("Nothing was pinned")
-        elif not look.unlisted:
-            stdout.print("There is nothing to pin." if offer.unchanged else "No server offers tools.")
-        return (writes or not offer.all) and not look.unlisted
+    WHAT: servers, tool ids or patterns of tool ids. Default: everything.
 
-    _end(main, as_json=as_json)
+    Shows what is new, changed or suspicious, and asks for confirmation. Exits with 1 if something was not pinned.
+
+    \b
+      toolcrib pin git 'tracker.get_*'
+    """
+    match mode:
+        case "list":
+            main = partial(_list_pins, what, config, as_json=as_json)
+        case "log":
+            main = partial(_show_log_of_pins, what, config, as_json=as_json)
+        case "remove":
+            main = partial(_unpin, what, config, by=by, yes=yes, as_json=as_json)
+        case _:
+            main = partial(_pin, what, config, wait_s=wait_s, by=by, full=full, yes=yes, as_json=as_json)
+    sys.exit(0 if run(main, as_json=as_json) else 1)
 
 
-def unpin(what: Sequence[str], config: Path, *, by: str | None, yes: bool, as_json: bool) -> None:
-    """Show which pins would be removed, ask, and remove them. No server starts."""
-
-    async def main() -> bool:
-        who = _who(by)
-        pins = _pins(what, config)
-        if not as_json and pins:
-            _show_pins(pins)
-        asking = _Asking(yes=yes, as_json=as_json)
-        writes = bool(pins) and asking.agrees(f"Remove {counted(len(pins), 'pin')} as {who}?")
-        store = pins_of(config)
-        left: tuple[Pin, ...] = ()
-        if writes:
-            with using(store, "written"):
-                DefinitionGuard(store).unpin(pins, who)
-                left = store.all()
-        if as_json:
-            print_json({"config": str(config), "written": writes, "by": who, "removed": [*map(_wire, pins)]})
-        elif writes:
-            stdout.print(f"Removed {counted(len(pins), 'pin')} as {plain(who)}.", markup=False)
-            _tell_of_unpinned(config, {pin.source for pin in pins} - {pin.source for pin in left})
-        elif pins:
-            asking.tell("Nothing was removed")
-        else:
-            stdout.print("Nothing is pinned.")
-        return writes or not pins
-
-    _end(main, as_json=as_json)
-
-
-def list_pins(what: Sequence[str], config: Path, *, as_json: bool) -> None:
-    """Show what is pinned. No server starts."""
-
-    async def main() -> bool:
-        pins = _pins(what, config)
-        if as_json:
-            print_json({"config": str(config), "pins": [*map(_wire, pins)]})
-        elif pins:
-            _show_pins(pins)
-        else:
-            stderr.print("Nothing is pinned. Run `toolcrib pin` to pin the current definitions.")
-        return True
-
-    _end(main, as_json=as_json)
+async def _pin(
+    what: Sequence[str], config: Path, *, wait_s: float, by: str | None, full: bool, yes: bool, as_json: bool
+) -> bool:
+    """Show what would be pinned, ask, and pin it. Returns False if anything was not pinned."""
+    who = _who(by)
+    look = (await Look.at(config, wait_s)).only(what, config)
+    offer = _Offer.of(look, {(each.source, each.origin, each.name) for each in pins_of(config).all()})
+    if not as_json:
+        _show(offer, full=full)
+        show_unlisted(look.unlisted)
+        show_elsewhere(look.elsewhere)
+    confirmation = Confirmation(sys.stdin, sys.stdout, sys.stderr, yes=yes, as_json=as_json)
+    writes = bool(offer.all) and confirmation.agrees(f"Pin {counted(len(offer.all), 'definition')} as {who}?")
+    store = pins_of(config)
+    if writes:
+        with using(store, "written"):
+            DefinitionGuard(store).pin([(each.entry, each.judgement) for each in offer.all], who)
+    if as_json:
+        wire = {**offer.to_wire(), "not_looked_at": not_looked_at(look)}
+        print_json({"config": str(config), "written": writes, "by": who, **wire})
+    elif writes:
+        stdout.print(f"Pinned {counted(len(offer.all), 'definition')} as {plain(who)}.", markup=False)
+    elif offer.all:
+        confirmation.explain_refusal("Nothing was pinned")
+    elif not look.unlisted:
+        stdout.print("There is nothing to pin." if offer.unchanged else "No server offers tools.")
+    return (writes or not offer.all) and not look.unlisted
 
 
-def show_log(what: Sequence[str], config: Path, *, as_json: bool) -> None:
-    """Show the history of all pins, oldest first. No server starts."""
+async def _unpin(what: Sequence[str], config: Path, *, by: str | None, yes: bool, as_json: bool) -> bool:
+    """Show which pins would be removed, ask, and remove them. Returns False if they were not removed."""
+    who = _who(by)
+    pins = _pins(what, config)
+    if not as_json and pins:
+        _show_pins(pins)
+    confirmation = Confirmation(sys.stdin, sys.stdout, sys.stderr, yes=yes, as_json=as_json)
+    writes = bool(pins) and confirmation.agrees(f"Remove {counted(len(pins), 'pin')} as {who}?")
+    store = pins_of(config)
+    left: tuple[Pin, ...] = ()
+    if writes:
+        with using(store, "written"):
+            DefinitionGuard(store).unpin(pins, who)
+            left = store.all()
+    if as_json:
+        print_json({"config": str(config), "written": writes, "by": who, "removed": [*map(_wire, pins)]})
+    elif writes:
+        stdout.print(f"Removed {counted(len(pins), 'pin')} as {plain(who)}.", markup=False)
+        _tell_of_unpinned(config, {pin.source for pin in pins} - {pin.source for pin in left})
+    elif pins:
+        confirmation.explain_refusal("Nothing was removed")
+    else:
+        stdout.print("Nothing is pinned.")
+    return writes or not pins
 
-    async def main() -> bool:
-        pins = _pins(what, config, ended=True)
-        if as_json:
-            print_json(
-                {"config": str(config), "log": [{"removed": pin.definition is None, **_wire(pin)} for pin in pins]}
-            )
-        elif pins:
-            _show_log(pins)
-        else:
-            stderr.print("Nothing was ever pinned.")
-        return True
 
-    _end(main, as_json=as_json)
+async def _list_pins(what: Sequence[str], config: Path, *, as_json: bool) -> bool:
+    """Show what is pinned."""
+    pins = _pins(what, config)
+    if as_json:
+        print_json({"config": str(config), "pins": [*map(_wire, pins)]})
+    elif pins:
+        _show_pins(pins)
+    else:
+        stderr.print("Nothing is pinned. Run `toolcrib pin` to pin the current definitions.")
+    return True
+
+
+async def _show_log_of_pins(what: Sequence[str], config: Path, *, as_json: bool) -> bool:
+    """Show the history of all pins, oldest first."""
+    pins = _pins(what, config, ended=True)
+    if as_json:
+        print_json({"config": str(config), "log": [{"removed": pin.definition is None, **_wire(pin)} for pin in pins]})
+    elif pins:
+        _show_log(pins)
+    else:
+        stderr.print("Nothing was ever pinned.")
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,43 +204,6 @@ class _Offer:
             "unchanged": self.unchanged,
             "gone": self.gone,
         }
-
-
-class _Asking:
-    """Decides whether something may be written, by the options and by the answer at the terminal."""
-
-    def __init__(self, *, yes: bool, as_json: bool) -> None:
-        self._yes = yes
-        streams = (sys.stdin, sys.stdout, sys.stderr)  # the definitions go to one stream, the question to the other
-        self._has_terminal = all(stream.isatty() for stream in streams) and not as_json
-
-    def agrees(self, question: str) -> bool:
-        if self._yes or not self._has_terminal:
-            return self._yes
-        try:
-            return click.confirm(plain(question), default=False, err=True)
-        except click.Abort:
-            stderr.print()
-            return False
-
-    def tell(self, what: str) -> None:
-        """Print that nothing was written, and why."""
-        stderr.print(
-            f"{what}."
-            if self._has_terminal
-            else f"{what}, because there is no terminal to confirm on. Pass --yes to confirm."
-        )
-
-
-def _end(main: Any, *, as_json: bool) -> None:
-    """Run `main`. If it returns False, exit with 1."""
-    done: list[bool] = []
-
-    async def note() -> None:
-        done.append(await main())
-
-    run(note, as_json=as_json)
-    sys.exit(0 if done == [True] else 1)
 
 
 def _who(by: str | None) -> str:

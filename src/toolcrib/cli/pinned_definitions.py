@@ -365,7 +365,3 @@ def some_of(names: Sequence[str]) -> str:
     """List the first names, and say how many more there are."""
     shown = ", ".join(map(shown_name, names[:SHOWN_NAMES]))
     return f"{shown} and {len(names) - SHOWN_NAMES:,} more" if len(names) > SHOWN_NAMES else shown
-
-
-def counted(count: int, what: str) -> str:
-    return f"1 {what}" if count == 1 else f"{count:,} {what}s"

@@ -1,4 +1,4 @@
-"""`toolcrib add`, `remove`, `export` and `import`: manage what is registered in addition to a configuration."""
+"""`toolcrib register`, `unregister`, `export` and `import`: what is registered next to a configuration."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from click import UsageError
+import click
 
-from toolcrib.cli.places import store_of
+from toolcrib.cli.opened_catalog import registrations_of
+from toolcrib.cli.options import config_either_way, config_option, json_option
 from toolcrib.cli.terminal_output import plain, plain_json, print_json, run, stderr, stdout, write
 from toolcrib.config import read_config
 from toolcrib.config.registration_store import Registration, RegistrationStore
@@ -27,7 +28,87 @@ from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.sources.declared.template import Template
 
 
-def add(config: Path, tool_id: str, declaration: dict[str, Any], schema: Path | None, *, as_json: bool) -> None:
+@click.group()
+def register() -> None:
+    """Register a tool in addition to the configuration. It survives restarts, and running gateways pick it up.
+
+    To register other kinds of tools, categories or bundles, use `toolcrib import`.
+    """
+
+
+def _registering(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that all kinds of tools share."""
+    for option in (
+        json_option,
+        config_option,
+        click.option(
+            "--schema",
+            type=click.Path(path_type=Path, exists=True, dir_okay=False),
+            help="A file with the JSON Schema of the arguments. Default: every {name} is a required string.",
+        ),
+        click.option("--description", required=True, metavar="TEXT", help="What the tool does. Models read it."),
+        click.argument("tool_id", metavar="ID"),
+    ):
+        command = option(command)
+    return command
+
+
+@register.command("command", short_help="Register a command.")
+@_registering
+@click.argument("words", metavar="-- PROGRAM [ARGUMENT]...", nargs=-1, required=True)
+def register_command(words: tuple[str, ...], description: str, **options: Any) -> None:
+    """Register a command as the tool ID. It runs without a shell, and each {name} in it becomes an argument.
+
+    \b
+      toolcrib register command ops.disk_free --description "Free room on a disk." -- df -h -- {path}
+    """
+    _register(declaration={"description": description, "command": [*words]}, **options)
+
+
+@register.command("http", short_help="Register an HTTP endpoint.")
+@_registering
+@click.argument("url")
+@click.option("--method", default="GET", show_default=True, help="The HTTP method.")
+@click.option("--header", "headers", metavar="'NAME: VALUE'", multiple=True, help="A header to send. Repeatable.")
+@click.option("--body", metavar="TEXT", help="The request body, as plain text.")
+@click.option("--json-body", metavar="JSON", help='The request body, as JSON: \'{"text": "{text}"}\'.')
+@click.option("--allow-private", is_flag=True, help="Allow an address on this machine or in a private network.")
+def register_http(
+    url: str,
+    description: str,
+    *,
+    method: str,
+    headers: tuple[str, ...],
+    body: str | None,
+    json_body: str | None,
+    allow_private: bool,
+    **options: Any,
+) -> None:
+    """Register an HTTP endpoint as the tool ID. Each {name} in the URL, headers and body becomes an argument.
+
+    \b
+      toolcrib register http weather.current "https://weather.example.com/v1/now?city={city}" \\
+        --description "The weather in a city." --header 'Authorization: Bearer ${env:WEATHER_TOKEN}'
+    """
+    if (bare := next((header for header in headers if ":" not in header), None)) is not None:
+        raise click.UsageError(f"`{bare}` is not a header. Use 'NAME: VALUE'.")
+    pairs = (header.partition(":") for header in headers)
+    http: dict[str, Any] = {"url": url} if method == "GET" else {"method": method, "url": url}
+    http |= {"headers": {name.strip(): value.strip() for name, _, value in pairs}} if headers else {}
+    http |= {} if body is None else {"body": body}
+    http |= {} if json_body is None else {"json": _json(json_body)}
+    http |= {"allow_private": True} if allow_private else {}
+    _register(declaration={"description": description, "http": http}, **options)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"--json-body is not valid JSON: {error}.") from error
+
+
+def _register(config: Path, tool_id: str, declaration: dict[str, Any], schema: Path | None, *, as_json: bool) -> None:
     """Register a declared tool. Without `schema`, each `{name}` in it becomes a required string argument."""
 
     async def main() -> None:
@@ -41,41 +122,24 @@ def add(config: Path, tool_id: str, declaration: dict[str, Any], schema: Path | 
 
         def change(rows: Sequence[Registration]) -> Iterable[Registration]:
             if new.key in {row.key for row in rows}:
-                hint = f"Run `toolcrib remove {tool_id}` first."
+                hint = f"Run `toolcrib unregister {tool_id}` first."
                 raise InvalidConfig(f"`{tool_id}` is already registered. Nothing was changed.", hints=[hint])
             return registering.added(rows, [new])
 
-        _tell(config, *_changed(store_of(config), change), as_json=as_json)
+        _tell(config, *_changed(registrations_of(config), change), as_json=as_json)
 
     run(main, as_json=as_json)
 
 
-def http_of(
-    url: str, *, method: str, headers: tuple[str, ...], body: str | None, json_body: str | None, allow_private: bool
-) -> dict[str, Any]:
-    """Return the endpoint in the form of a declaration.
-
-    Raises:
-        UsageError: a header has no colon, or `json_body` is not valid JSON.
-    """
-    if (bare := next((header for header in headers if ":" not in header), None)) is not None:
-        raise UsageError(f"`{bare}` is not a header. Use 'NAME: VALUE'.")
-    pairs = (header.partition(":") for header in headers)
-    http: dict[str, Any] = {"url": url} if method == "GET" else {"method": method, "url": url}
-    http |= {"headers": {name.strip(): value.strip() for name, _, value in pairs}} if headers else {}
-    http |= {} if body is None else {"body": body}
-    http |= {} if json_body is None else {"json": _json(json_body)}
-    return http | ({"allow_private": True} if allow_private else {})
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"--json-body is not valid JSON: {error}.") from error
-
-
-def remove(
+@click.command()
+@click.argument("tool_ids", metavar="[ID]...", nargs=-1)
+@click.option("--category", "categories", metavar="PATH", multiple=True, help="A category: `Coding/Refactoring`.")
+@click.option("--override", "overrides", metavar="PATTERN", multiple=True, help="The metadata of these tools.")
+@click.option("--bundle", "bundles", metavar="NAME", multiple=True, help="A bundle.")
+@click.option("--capability", "capabilities", metavar="NAME", multiple=True, help="A capability.")
+@config_option
+@json_option
+def unregister(
     config: Path,
     *,
     tool_ids: tuple[str, ...],
@@ -85,7 +149,7 @@ def remove(
     capabilities: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Unregister all of these, or nothing if one of them is not registered."""
+    """Unregister the tools ID, or what the options name. If one of them is not registered, nothing is removed."""
     named = {
         Kind.TOOL: tool_ids,
         Kind.CATEGORY: categories,
@@ -94,11 +158,13 @@ def remove(
         Kind.CAPABILITY: capabilities,
     }
     keys = [(kind.value, name) for kind, names in named.items() for name in names]
+    if not keys:
+        raise click.UsageError("Name what to remove. Run `toolcrib export` to see what is registered.")
 
     async def main() -> None:
         registering = Registering(read_config(config))
         try:
-            before, after = _changed(store_of(config), lambda rows: registering.removed(rows, keys))
+            before, after = _changed(registrations_of(config), lambda rows: registering.removed(rows, keys))
         except NotFound as error:
             raise NotFound(error.message, hints=["Run `toolcrib export` to see what is registered."]) from error
         _tell(config, before, after, as_json=as_json)
@@ -106,11 +172,19 @@ def remove(
     run(main, as_json=as_json)
 
 
+@click.command()
+@config_either_way
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write. Default: standard output.",
+)
 def export(config: Path, output: Path | None) -> None:
-    """Write everything that is registered to one document. Unreadable items are left out and reported."""
+    """Write everything that was registered for CONFIG to one JSON document, for `toolcrib import` or for mcp.json."""
 
     async def main() -> None:
-        rows = store_of(config).all()
+        rows = registrations_of(config).all()
         if not rows:
             read_config(config)  # with rows, the configuration may be missing: its registrations can still be exported
         whole, unreadable = document(rows)
@@ -122,13 +196,19 @@ def export(config: Path, output: Path | None) -> None:
     run(main, as_json=False)
 
 
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@config_either_way
+@click.option("--replace", "replacing", is_flag=True, help="Replace registered items that differ from the file.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, but write nothing.")
+@json_option
 def import_(file: Path, config: Path, *, replacing: bool, dry_run: bool, as_json: bool) -> None:
-    """Register everything in a document, or nothing."""
+    """Register everything in FILE for CONFIG: tools, categories, bundles, capabilities, metadata. All or nothing."""
 
     async def main() -> None:
         new = read_document(_text_in(file), file)
         registering = Registering(read_config(config))
-        store = store_of(config)
+        store = registrations_of(config)
 
         def change(rows: Sequence[Registration]) -> Iterable[Registration]:
             return registering.added(rows, new, replacing=replacing)

@@ -14,14 +14,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import platformdirs
+import click
 
 from toolcrib.audit.audit_file import DAY_S
 from toolcrib.audit.redaction import Redaction
 from toolcrib.audit.store import AuditStore
-from toolcrib.cli.approvals_command import default_approvals
-from toolcrib.cli.opened_catalog import default_vectors, pins_of, told_of_hidden
-from toolcrib.cli.places import store_of
+from toolcrib.cli.opened_catalog import (
+    default_approvals,
+    default_cache,
+    default_vectors,
+    pins_of,
+    registrations_of,
+    told_of_hidden,
+)
+from toolcrib.cli.options import config_either_way, no_audit_option, operations_option
 from toolcrib.cli.terminal_output import fail, log_warnings, plain, run, stderr
 from toolcrib.config import Config, read_config
 from toolcrib.core.errors import BundleIncomplete, InvalidConfig, NotFound
@@ -38,6 +44,45 @@ _PROGRAM = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*)")
 """`package.module:name`."""
 
 
+@contextmanager
+def _collecting_no_garbage() -> Generator[None]:
+    """Turn garbage collection off, until the gateway is ready and `_look_for_garbage` turns it on.
+
+    Almost everything that a start allocates stays alive. Searching it for garbage again and again takes an eighth of
+    the time to the first answer.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@click.command()
+@config_either_way
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Serve over HTTP on this address: MCP at /mcp, the HTTP API at /v1. A port alone means 127.0.0.1.",
+)
+@operations_option(
+    "[compact|full|guarded|discovery|all|NAME,NAME...]",
+    "Which tools a client sees: `compact` (four), `full` (six), `guarded` (adds call_read_only_tool), "
+    "`discovery` (finds by category), `all` (every tool, for clients that search by themselves), or the operations "
+    "that you name, such as list,search_tools,expand_tool.",
+)
+@click.option(
+    "--cache",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="TOOLCRIB_CACHE",
+    show_envvar=True,
+    help="Where to cache tool definitions. Default: your system's cache folder.",
+)
+@click.option("--no-cache", is_flag=True, help="Do not cache definitions. Start every server immediately.")
+@click.option("--bundle", metavar="NAME", help="Serve only the tools of this bundle.")
+@no_audit_option
+@_collecting_no_garbage()
 def serve(
     config: Path,
     http: str | None,
@@ -48,9 +93,17 @@ def serve(
     no_cache: bool,
     no_audit: bool,
 ) -> None:
-    """Serve until a signal arrives. Over standard input and output, also stop when the client disconnects.
+    """Serve the tools of CONFIG's servers over MCP, on standard input and output or over HTTP.
 
-    `config` can also be `module:name`, which names a Toolcrib object in a Python module.
+    A client sees four tools: list, search_tools, expand_tool and call_tool. You can edit CONFIG while the gateway
+    runs: it applies the changes. It caches tool definitions, so after the first start it starts a server only when
+    one of its tools is called. To use it, replace the servers in your client's configuration with this entry:
+
+    \b
+      {"mcpServers": {"toolcrib": {"command": "toolcrib", "args": ["serve", "/path/to/mcp.json"]}}}
+
+    CONFIG can also be MODULE:NAME, for a Toolcrib object called NAME in your Python module. Then the options for the
+    cache and the audit do not apply.
     """
     if (named := _PROGRAM.fullmatch(str(config))) is not None and not config.exists():
         _serve_program(named[1], named[2], http, operations, bundle=bundle)
@@ -67,7 +120,7 @@ def serve(
         return Toolcrib(
             definitions=definitions,
             approvals=ApprovalStore(default_approvals()),
-            registrations=store_of(config),
+            registrations=registrations_of(config),
             pins=pins_of(config),
             vectors=vectors,
             record=None if audit is None else audit.record,
@@ -241,8 +294,3 @@ def audited(config: Path, *, no_audit: bool) -> Generator[AuditStore | None]:
         redaction=Redaction(audit.redact),
     ) as store:
         yield store
-
-
-def default_cache() -> Path:
-    """Return the default path of the cache of tool definitions."""
-    return platformdirs.user_cache_path("toolcrib") / "definitions.sqlite"

@@ -7,22 +7,24 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property, partial
-from pathlib import Path
 from shlex import quote
-from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import anyio
 import click
 import orjson
 
+from toolcrib.cli.options import DEFAULT_CONFIG
 from toolcrib.core.errors import InvalidConfig, NextAction, SourceUnavailable, ToolcribError
 from toolcrib.core.untrusted_text import OBEYED, visible
 from toolcrib.core.uris import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+T = TypeVar("T")
 
 WIDTH_IN_A_PIPE = 200
 """The width of tables, in columns, if standard output is not a terminal but a program or a file."""
@@ -79,6 +81,11 @@ def escape(text: str) -> str:
     from rich.markup import escape as rich_escape
 
     return rich_escape(plain(text))
+
+
+def counted(count: int, what: str) -> str:
+    """Return `1 tool` or `12 tools`. `what` is in the singular."""
+    return f"1 {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def set_up_logging(*, verbose: bool) -> None:
@@ -153,10 +160,10 @@ def show_json(value: Any) -> None:
     stdout.print(shown, soft_wrap=True)
 
 
-def run(main: Callable[[], Any], *, as_json: bool) -> None:
+def run(main: Callable[[], Awaitable[T]], *, as_json: bool) -> T:
     """Run an async command. On a Toolcrib error, print it and exit with 1, or with 2 for an invalid configuration."""
     try:
-        anyio.run(main)
+        return anyio.run(main)
     except* ToolcribError as group:
         fail(_first(group), as_json=as_json)
     except* KeyboardInterrupt:
@@ -164,6 +171,29 @@ def run(main: Callable[[], Any], *, as_json: bool) -> None:
     except* BrokenPipeError:  # `toolcrib demo | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+
+
+class Confirmation:
+    """Decides whether something may be written, by the option `--yes` and by the answer at the terminal."""
+
+    def __init__(self, *streams: IO[str], yes: bool, as_json: bool) -> None:
+        """A person is asked only if all `streams` are a terminal: those that show the change and the question."""
+        self._yes = yes
+        self._has_terminal = all(stream.isatty() for stream in streams) and not as_json
+
+    def agrees(self, question: str) -> bool:
+        if self._yes or not self._has_terminal:
+            return self._yes
+        try:
+            return click.confirm(plain(question), default=False, err=True)
+        except click.Abort:
+            stderr.print()
+            return False
+
+    def explain_refusal(self, what: str) -> None:
+        """Print that nothing was written, and why."""
+        because = "" if self._has_terminal else ", because there is no terminal to confirm on. Pass --yes to confirm"
+        stderr.print(f"{what}{because}.")
 
 
 def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
@@ -225,7 +255,7 @@ def _pointed_at() -> str:
     given = _given()
     if given.get("tools") is not None:
         return f" --tools {quote(str(given['tools']))}"
-    if given.get("config") not in {None, Path("mcp.json")}:
+    if given.get("config") not in {None, DEFAULT_CONFIG}:
         return f" -c {quote(str(given['config']))}"
     return ""
 

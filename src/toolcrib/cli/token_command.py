@@ -14,6 +14,7 @@ import click
 from toolcrib.cli.clients.file_changes import Change, check_writable, read
 from toolcrib.cli.clients.file_changes import write as write_file
 from toolcrib.cli.clients.jsonc_document import Document, Malformed, dump
+from toolcrib.cli.options import json_option
 from toolcrib.cli.terminal_output import fail, print_json, stderr, stdout
 from toolcrib.config import OUR_KEY, parse_config
 from toolcrib.config.auth import may_be_principal
@@ -23,8 +24,21 @@ PREFIX = "toolcrib_"
 """The prefix by which secret scanners recognize a token."""
 
 
+@click.command()
+@click.argument("principal", metavar="NAME")
+@click.option("--scope", "scopes", multiple=True, help="A scope for this token, for use in policy rules. Repeatable.")
+@click.option(
+    "--write",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Add the entry to this mcp.json, under toolcrib.auth.tokens.",
+)
+@json_option
 def token(principal: str, *, scopes: tuple[str, ...], write: Path | None, as_json: bool) -> None:
-    """Print a new token, and print or `write` the entry for it under `toolcrib.auth.tokens`."""
+    """Create a random bearer token for NAME, and show the entry for the configuration, which contains only its hash.
+
+    The token is shown only once. Every request with this token to `toolcrib serve --http` acts on behalf of NAME.
+    """
     if not principal.strip():
         raise click.BadParameter("a principal needs a name", param_hint="NAME")
     if not may_be_principal(principal):

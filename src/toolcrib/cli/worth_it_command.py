@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import click
 from rich.padding import Padding
 from rich.table import Table
 
@@ -16,6 +17,7 @@ from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.cli.clients.server_entries import serving
 from toolcrib.cli.opened_catalog import opened
+from toolcrib.cli.options import config_either_way, json_option, tools_option, wait_option
 from toolcrib.cli.terminal_output import escape, print_json, run, stderr, stdout
 from toolcrib.config import read_config
 from toolcrib.core.digests import BYTES_PER_TOKEN, size_of
@@ -147,21 +149,28 @@ class Worth:
 _VERDICTS = {True: "worth it", False: "leave it", None: "cannot tell"}
 
 
+@click.command()
+@config_either_way
+@tools_option
+@wait_option
+@json_option
 def worth_it(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> None:
-    """Compare the sizes and print a verdict. The process exits with 1 if there is no verdict."""
-    found: list[Worth] = []
+    """Compare the tokens of all definitions of CONFIG's servers, as a client shows them to a model, with Toolcrib's
+    cost.
 
-    async def main() -> None:
+    Ends with a verdict: worth it, or not. Exits with 1 if the verdict depends on servers that cannot be listed.
+    """
+
+    async def main() -> Worth:
         weighed_config = config
         if tools is None and (behind := _behind(config)) is not None:
             weighed_config = behind
             stderr.print(f"{config} starts Toolcrib. Measuring the servers of {behind} instead.", markup=False)
         async with opened(weighed_config, tools, wait_s=wait_s) as crib:
             named = top_level(read_config(weighed_config)) if tools is None else _named(crib)
-            found.append(weighed(crib, named))
+            return weighed(crib, named)
 
-    run(main, as_json=as_json)
-    (worth,) = found
+    worth = run(main, as_json=as_json)
     if as_json:
         print_json(worth.to_wire())
     else:
