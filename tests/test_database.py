@@ -22,7 +22,7 @@ from tests.audit.auditing import performed
 
 import toolcrib
 from toolcrib.agent.conversation_store import ConversationStore, KeptConversation
-from toolcrib.audit.audit_reader import AuditReader, NoAudit, Wanted
+from toolcrib.audit.audit_reader import AuditReader, NoAudit, TraceFilter
 from toolcrib.audit.store import AuditStore
 from toolcrib.config.registration_store import Registration, RegistrationStore
 from toolcrib.core.errors import InvalidConfig
@@ -98,7 +98,7 @@ def put_audit(path: Path) -> None:
 def audit(path: Path) -> int:
     try:
         with AuditReader(path) as reader:
-            return len(reader.entries(Wanted()))
+            return len(reader.entries(TraceFilter()))
     except NoAudit:
         return 0
 

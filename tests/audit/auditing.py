@@ -9,7 +9,7 @@ from typing import Any
 from tests.waiting import until_blocking
 
 from toolcrib.audit.audit_file import Gap
-from toolcrib.audit.audit_reader import AuditReader, Entry, Wanted
+from toolcrib.audit.audit_reader import AuditEntry, AuditReader, TraceFilter
 from toolcrib.audit.store import AuditStore
 from toolcrib.core.events import OK, OperationPerformed
 
@@ -30,9 +30,9 @@ def performed(number: int = 0, **given: Any) -> OperationPerformed:
     return OperationPerformed(**whole)
 
 
-def entries(path: Path, wanted: Wanted | None = None) -> list[Entry]:
+def entries(path: Path, wanted: TraceFilter | None = None) -> list[AuditEntry]:
     with AuditReader(path) as reader:
-        return reader.entries(wanted or Wanted())
+        return reader.entries(wanted or TraceFilter())
 
 
 def queries(path: Path) -> list[str | None]:

@@ -24,7 +24,7 @@ from tests.waiting import DEADLINE_S, until_blocking
 
 from toolcrib.audit import store as audit
 from toolcrib.audit.audit_file import APPLICATION_ID, DAY_S, FORGOTTEN, LAYOUT, AuditFile, excess_of
-from toolcrib.audit.audit_reader import AuditReader, Wanted
+from toolcrib.audit.audit_reader import AuditReader, TraceFilter
 from toolcrib.audit.redaction import Redaction
 from toolcrib.audit.store import AuditStore
 from toolcrib.core.events import OperationPerformed
@@ -197,20 +197,20 @@ def test_an_audit_of_an_earlier_version_is_read_as_it_is_and_written_further(lay
         earlier.executescript(EARLIER[layout] + f"PRAGMA application_id = {APPLICATION_ID}")
     earlier.close()
     with AuditReader(path) as reader:  # open all the time
-        assert [(entry.query, entry.approval) for entry in reader.entries(Wanted())] == [("before", None)]
-        assert reader.entries(Wanted(bundle="night")) == reader.traces(Wanted(bundle="night"), 1) == []
+        assert [(entry.query, entry.approval) for entry in reader.entries(TraceFilter())] == [("before", None)]
+        assert reader.entries(TraceFilter(bundle="night")) == reader.traces(TraceFilter(bundle="night"), 1) == []
         for number in range(2):
             with AuditStore(path) as store:
                 store.record(performed(number, approval="once", bundle="night", item="plan", node_count=2))
         assert [
             (entry.query, entry.approval, entry.bundle, entry.item, entry.node_count)
-            for entry in reader.entries(Wanted())
+            for entry in reader.entries(TraceFilter())
         ] == [
             ("before", None, None, None, None),
             ("query 0", "once", "night", "plan", 2),
             ("query 1", "once", "night", "plan", 2),
         ]
-        assert len(reader.entries(Wanted(bundle="night"))) == 2
+        assert len(reader.entries(TraceFilter(bundle="night"))) == 2
 
 
 # -- its size ---------------------------------------------------------------------------------------------------------
@@ -824,11 +824,11 @@ def test_an_audit_is_read_while_it_is_written_and_its_reader_keeps_nobody_waitin
         store.record(performed(0))
         until_written(store)
         with AuditReader(path) as reader, reader.snapshot():
-            assert len(reader.entries(Wanted())) == 1
+            assert len(reader.entries(TraceFilter())) == 1
             for number in range(1, 100):
                 store.record(performed(number))
             until_written(store)
-            assert len(reader.entries(Wanted())) == 1, "a snapshot is of one moment"
+            assert len(reader.entries(TraceFilter())) == 1, "a snapshot is of one moment"
     assert len(entries(path)) == 100
 
 
@@ -838,7 +838,7 @@ def test_a_reader_that_never_ends_cannot_make_the_file_grow_for_ever(path: Path)
         store.record(performed(0))
         until_written(store)
         with AuditReader(path) as reader, reader.snapshot():
-            reader.entries(Wanted())
+            reader.entries(TraceFilter())
             for number in range(1, 10_000):
                 store.record(performed(number, trace_id=f"{random.Random(number).getrandbits(128):032x}"))
             until_blocking(lambda: "full" in str(store.condition.problem), "it is full")

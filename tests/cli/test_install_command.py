@@ -19,7 +19,7 @@ from tests.cli.terminal import typed
 from tests.servers.launching import faulty_entry
 from tests.surfaces.serving import run_tool, text_of
 
-from toolcrib.cli.clients.jsonc_document import Document
+from toolcrib.cli.clients.jsonc_document import JsoncDocument
 from toolcrib.config import read_config
 from toolcrib.operations.tools import DEFAULT_SET, SETS
 
@@ -46,7 +46,7 @@ class Home:
         return self.path / FILES[client]
 
     def servers(self, client: str) -> dict[str, Any]:
-        return Document(self.file(client).read_text()).value[SECTIONS.get(client, "mcpServers")]
+        return JsoncDocument(self.file(client).read_text()).value[SECTIONS.get(client, "mcpServers")]
 
     def write(self, client: str, **servers: object) -> Path:
         self.file(client).write_text(json.dumps({SECTIONS.get(client, "mcpServers"): servers}, indent=2) + "\n")
@@ -59,7 +59,7 @@ class Home:
 
     @property
     def served(self) -> dict[str, Any]:
-        return Document(self.config.read_text()).value["mcpServers"]
+        return JsoncDocument(self.config.read_text()).value["mcpServers"]
 
     @property
     def records(self) -> list[Path]:
@@ -379,7 +379,7 @@ def test_a_linked_file_is_written_through(home: Home) -> None:
     file.symlink_to(real)
     install("cursor", "--yes")
     assert file.is_symlink()
-    assert [*Document(real.read_text()).value["mcpServers"]] == ["toolcrib"]
+    assert [*JsoncDocument(real.read_text()).value["mcpServers"]] == ["toolcrib"]
     install("cursor", "--undo", "--yes")
     assert file.is_symlink()
     assert home.servers("cursor") == {"git": GIT}

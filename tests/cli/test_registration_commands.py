@@ -83,7 +83,8 @@ def test_a_schema_of_ones_own_stands_in_the_place_of_the_one_that_is_made() -> N
 def test_an_endpoint_is_added_with_method_headers_and_body() -> None:
     toolcrib(
         "register", "http", "weather.tell", "https://weather.example.com/{city}?unit={unit}",
-        "--description", "Weather.", "--method", "POST", "--header", "X-For: {whom}", "--body", "{text}", "--allow-private",
+        "--description", "Weather.", "--method", "POST", "--header", "X-For: {whom}", "--body", "{text}",
+        "--allow-private",
     )  # fmt: skip
     tool = exported()["declared"]["weather"]["tools"]["tell"]
     assert tool["http"] == {

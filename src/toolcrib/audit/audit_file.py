@@ -100,7 +100,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Unwanted:
+class DeletionFilter:
     """Selects traces to delete: those of one principal that match all fields.
 
     None matches everything, so without any value all traces are selected.
@@ -116,7 +116,7 @@ class Unwanted:
 
     @property
     def is_all(self) -> bool:
-        return self == Unwanted()
+        return self == DeletionFilter()
 
     def condition(self) -> tuple[str, list[object]]:
         """Return an SQL condition on groups of `events`, and its values. The SQL function `HOLDS` must be defined."""
@@ -209,13 +209,13 @@ class AuditFile:
             self._connection.execute("DELETE FROM gaps WHERE until < ?", (oldest,))
         self._give_back()
 
-    def matching(self, unwanted: Unwanted) -> tuple[int, int]:
+    def matching(self, unwanted: DeletionFilter) -> tuple[int, int]:
         """Return how many traces, and operations in them, `forget` would delete."""
         condition, values = unwanted.condition()
         counted = f"SELECT COUNT(*) AS n FROM events GROUP BY trace_id, principal HAVING {condition}"  # noqa: S608
         return self._connection.execute(f"SELECT COUNT(*), IFNULL(SUM(n), 0) FROM ({counted})", values).fetchone()  # noqa: S608
 
-    def forget(self, unwanted: Unwanted) -> tuple[int, int]:
+    def forget(self, unwanted: DeletionFilter) -> tuple[int, int]:
         """Delete the matching traces. Returns how many traces, and operations in them, were deleted."""
         condition, values = unwanted.condition()
         chosen = f"SELECT trace_id, principal FROM events GROUP BY 1, 2 HAVING {condition}"  # noqa: S608

@@ -37,7 +37,7 @@ AT_THE_TOP = ("list", "list_categories")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """One operation in the audit; see `OperationPerformed`."""
 
     id: int
@@ -91,11 +91,11 @@ class Trace:
     A client that knows the id of a trace can send operations with it, but they never mix with a different principal's.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[AuditEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TraceFilter:
     """Selects operations. None matches everything."""
 
     trace: str | None = None
@@ -131,7 +131,7 @@ class Wanted:
         return " AND ".join(text for text, _ in parts) or "1", [value for _, values in parts for value in values]
 
 
-def _began(entry: Entry) -> tuple[float, int]:
+def _began(entry: AuditEntry) -> tuple[float, int]:
     return entry.at, entry.id
 
 
@@ -180,7 +180,7 @@ class AuditReader:
         """Return whether the file at the path is a different one now."""
         return identity(self._path) != self._identity
 
-    def traces(self, wanted: Wanted, limit: int) -> list[Trace]:
+    def traces(self, wanted: TraceFilter, limit: int) -> list[Trace]:
         """Return the newest `limit` traces with a matching operation, complete, in the order of their last operations.
 
         Call this in a `snapshot`, because a different process may delete a trace in between. A negative `limit` means
@@ -196,7 +196,7 @@ class AuditReader:
             Trace(tuple(entries)) for entries in sorted(found, key=lambda entries: max(each.id for each in entries))
         ]
 
-    def entries(self, wanted: Wanted, after: int = 0) -> list[Entry]:
+    def entries(self, wanted: TraceFilter, after: int = 0) -> list[AuditEntry]:
         """Return the matching operations with ids greater than `after`, in the order in which they were written."""
         condition, values = wanted.condition(layout_of(self._connection, LAYOUT))
         return [*self._entries(f"{condition} AND id > ?", [*values, after])]
@@ -213,7 +213,7 @@ class AuditReader:
         (last,) = self._connection.execute("SELECT MAX(id) FROM events").fetchone()
         return last or 0
 
-    def steps(self, after: int, up_to: int, since: float, limit: int) -> list[Entry]:
+    def steps(self, after: int, up_to: int, since: float, limit: int) -> list[AuditEntry]:
         """Return successful searches that had a query, and successful calls, from `since` on.
 
         Returns at most `limit` operations with ids greater than `after` and up to `up_to`, in the order of writing.
@@ -246,7 +246,7 @@ class AuditReader:
     ) -> None:
         self.close()
 
-    def _entries(self, condition: str, values: list[object], limit: int = -1) -> Iterable[Entry]:
+    def _entries(self, condition: str, values: list[object], limit: int = -1) -> Iterable[AuditEntry]:
         # Check the layout each time: a newer Toolcrib may have changed the tables since the last read.
         layout = layout_of(self._connection, LAYOUT)
         later = ", ".join(column if layout >= since else "NULL" for column, since in LATER.items())
@@ -290,9 +290,9 @@ def _opened(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
+def _entry(row: tuple[Any, ...]) -> AuditEntry:
     *plain, path, tool_ids, arguments, approval, bundle, item, node_count = row
-    return Entry(
+    return AuditEntry(
         *plain,
         path=None if path is None else _texts(path),
         tool_ids=_texts(tool_ids),

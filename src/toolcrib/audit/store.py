@@ -156,7 +156,7 @@ class AuditStore:
         """A trusted time, and when it was read, on the clock of `time.monotonic`."""
         self._logged: dict[str, float] = {}
         """When each kind of problem was last logged."""
-        self._told = False
+        self._has_logged_problem = False
         """Whether a problem was logged, so that its end must be logged as well."""
         self._well_since: float | None = None
         """Since when all operations were written, on the clock of `time.monotonic`."""
@@ -238,7 +238,7 @@ class AuditStore:
             except Exception as error:  # noqa: BLE001  no problem with the file may end the thread
                 self._fail(error)
         if self._well_since is not None:
-            self._tell_end()
+            self._log_end()
         if self._file is not None:
             self._file.close()
 
@@ -269,7 +269,7 @@ class AuditStore:
     @property
     def _is_over(self) -> bool:
         """Whether everything was logged: the end of each logged problem, and all missing operations."""
-        return not (self._told or self._missing)
+        return not (self._has_logged_problem or self._missing)
 
     def _hold(self, waiting: _Waiting) -> None:
         """Replace an event by its row, unless it was dropped in the meantime."""
@@ -321,12 +321,12 @@ class AuditStore:
         self._failing_since = None
         with self._changed:
             self._problem = None
-        self._tell_end()
+        self._log_end()
         if time.monotonic() >= self._prune_at and self._ends_at is None:
             self._file.forget_old(self._time(*self._known_time))
             self._prune_at = time.monotonic() + _PRUNE_S
 
-    def _tell_end(self) -> None:
+    def _log_end(self) -> None:
         """Log that the audit is written again, after this has lasted: a full disk accepts small writes now and then."""
         now = time.monotonic()
         if self._well_since is None:
@@ -336,9 +336,9 @@ class AuditStore:
         if now < self._well_since + self._patience_s and self._ends_at is None:
             return
         logger.warning("the audit is being written again; %s missing from it", _counted(self._missing))
-        if self._told:
+        if self._has_logged_problem:
             self._logged.clear()  # log the next problem even if it is of the same kind
-        self._told, self._missing = False, 0
+        self._has_logged_problem, self._missing = False, 0
 
     def _time(self, known: float, since: float) -> float:
         """Return the time in seconds since 1970, as far as the clock can be trusted.
@@ -384,15 +384,15 @@ class AuditStore:
         problem = f"{self.path}: {reason_of(error)}"
         with self._changed:
             self._problem = problem
-        self._told |= self._log_once(kind, "cannot write the audit: %s", problem)
+        self._has_logged_problem |= self._log_once(kind, "cannot write the audit: %s", problem)
 
-    def _log_once(self, kind: str, message: str, told: object) -> bool:
+    def _log_once(self, kind: str, message: str, detail: object) -> bool:
         """Log a warning, unless this kind of problem was logged recently. Returns whether it was logged."""
         now = time.monotonic()
         if now - self._logged.get(kind, -_LOG_AGAIN_S) < _LOG_AGAIN_S:
             return False
         self._logged[kind] = now
-        logger.warning(message, told)
+        logger.warning(message, detail)
         return True
 
     def _let_go(self) -> None:

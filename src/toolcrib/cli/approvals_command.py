@@ -39,8 +39,8 @@ def approvals(store: Path | None, revoke: tuple[int, ...], *, as_json: bool) -> 
             print_json({"approvals": [*map(_wire, left)], "revoked": [*map(_wire, revoked)]})
             return
         for approval in revoked:
-            told = f"Revoked {approval.number}: {approval.principal} is asked again before `{approval.tool_id}` runs."
-            stderr.print(plain(told), markup=False)
+            text = f"Revoked {approval.number}: {approval.principal} is asked again before `{approval.tool_id}` runs."
+            stderr.print(plain(text), markup=False)
         if left:
             stdout.print(_table(left))
         else:

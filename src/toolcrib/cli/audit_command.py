@@ -15,9 +15,9 @@ from typing import Any
 import anyio
 import click
 
-from toolcrib.audit.audit_file import AuditFile, Gap, Unwanted, reason_of
-from toolcrib.audit.audit_reader import AuditReader, Entry, NoAudit, Wanted
-from toolcrib.cli.audit_display import Blocks, Display, JsonLines, missing_told
+from toolcrib.audit.audit_file import AuditFile, DeletionFilter, Gap, reason_of
+from toolcrib.audit.audit_reader import AuditEntry, AuditReader, NoAudit, TraceFilter
+from toolcrib.cli.audit_display import Blocks, Display, JsonLines, missing_operations
 from toolcrib.cli.options import DEFAULT_CONFIG, config_option, json_option, yes_option
 from toolcrib.cli.terminal_output import Confirmation, counted, plain, print_json, run, stderr
 from toolcrib.config import read_config
@@ -118,7 +118,7 @@ def audit(
 
     async def main() -> None:
         place = path if path is not None else place_of(config)
-        watch = _Watch(place, Wanted(trace, principal, tool, since, failed, bundle), display)
+        watch = _Watch(place, TraceFilter(trace, principal, tool, since, failed, bundle), display)
         with _readable(place):
             found = watch.show(limit)
         if not follow:
@@ -165,19 +165,19 @@ def missing_from(place: Path, since: float) -> str | None:
         return None
     lost = sum(gap.lost for gap in gaps)
     reasons = "; ".join(dict.fromkeys(gap.reason for gap in reversed(gaps)))
-    told = missing_told(lost, min(gap.since for gap in gaps), max(gap.until for gap in gaps))
-    return f"{told}: {reasons}."
+    missing = missing_operations(lost, min(gap.since for gap in gaps), max(gap.until for gap in gaps))
+    return f"{missing}: {reasons}."
 
 
 class _Watch:
     """Follows an audit file that may not exist yet, or that may be replaced by a different file."""
 
-    def __init__(self, place: Path, wanted: Wanted, display: Display) -> None:
+    def __init__(self, place: Path, wanted: TraceFilter, display: Display) -> None:
         self._place = place
         self._wanted = wanted
         self._display = display
         self._reader: AuditReader | None = None
-        self._hindered = False
+        self._has_reported = False
         """Whether it was reported that the audit cannot be read, so that it is not reported twice."""
         self._seen = 0
         """The id of the last operation that was shown or skipped."""
@@ -216,7 +216,7 @@ class _Watch:
 
     def show_new(self) -> None:
         """Show what was recorded since the last look. If the file cannot be read now, try again next time."""
-        found: list[Gap | Entry] = []
+        found: list[Gap | AuditEntry] = []
         try:
             self._look(found)
         except NoAudit:
@@ -224,14 +224,14 @@ class _Watch:
         except (OSError, sqlite3.Error) as error:
             self._tell_of(error)
         else:
-            self._hindered = False
+            self._has_reported = False
         for each in found:
             if isinstance(each, Gap):
                 self._display.gap(each)
             else:
                 self._display.entry(each)
 
-    def _look(self, found: list[Gap | Entry]) -> None:
+    def _look(self, found: list[Gap | AuditEntry]) -> None:
         """Append new gaps and entries to `found`. If reading fails, `found` keeps what was read before."""
         if self._reader is not None:
             # Check this before the last read: operations that were written before the move are then still shown.
@@ -251,7 +251,7 @@ class _Watch:
         self._reader, self._seen, self._gaps_seen = reader, 0, 0
         found += self._read_on(reader)
 
-    def _read_on(self, reader: AuditReader) -> list[Gap | Entry]:
+    def _read_on(self, reader: AuditReader) -> list[Gap | AuditEntry]:
         with reader.snapshot():
             gaps = reader.gaps(after=self._gaps_seen)
             entries = reader.entries(self._wanted, after=self._seen)
@@ -260,9 +260,9 @@ class _Watch:
         return [*(gap for _, gap in gaps), *entries]
 
     def _tell_of(self, error: Exception) -> None:
-        if self._hindered or str(getattr(error, "sqlite_errorname", "")).startswith("SQLITE_BUSY"):
+        if self._has_reported or str(getattr(error, "sqlite_errorname", "")).startswith("SQLITE_BUSY"):
             return
-        self._hindered = True
+        self._has_reported = True
         stderr.print(f"Waiting: {plain(str(self._place))} cannot be read: {plain(reason_of(error))}.", markup=False)
 
 
@@ -293,7 +293,7 @@ def forget(config: Path, path: Path | None, *, everything: bool, yes: bool, as_j
 
     Programs that use the audit keep running. Search in running gateways forgets these traces within a few seconds.
     """
-    unwanted = Unwanted(**selected)
+    unwanted = DeletionFilter(**selected)
     if unwanted.is_all != everything or "" in selected.values():
         raise click.UsageError(
             "Say which traces: pass --principal, --tool, --query or --before, or --all for all of them."
@@ -302,7 +302,7 @@ def forget(config: Path, path: Path | None, *, everything: bool, yes: bool, as_j
     async def main() -> None:
         place = path if path is not None else place_of(config)
         if not place.exists():  # opening it would create a new audit
-            _tell(place, 0, 0, as_json=as_json)
+            _report(place, 0, 0, as_json=as_json)
             return
         try:
             file = AuditFile(place, busy_s=PATIENCE_S)
@@ -318,7 +318,7 @@ def forget(config: Path, path: Path | None, *, everything: bool, yes: bool, as_j
                 file.close()
         except (OSError, sqlite3.Error) as error:
             raise InvalidConfig(f"{place}: cannot change the audit: {reason_of(error)}") from error
-        _tell(place, traces, operations, as_json=as_json)
+        _report(place, traces, operations, as_json=as_json)
         if left is not None:
             stderr.print(f"{plain(left)} Run this command again later.", markup=False)
             sys.exit(1)
@@ -335,7 +335,7 @@ def _left_after(file: AuditFile, place: Path) -> str | None:
     return None if is_gone else f"A program is reading the audit, so {place}-wal may still contain copies."
 
 
-def _tell(place: Path, traces: int, operations: int, *, as_json: bool) -> None:
+def _report(place: Path, traces: int, operations: int, *, as_json: bool) -> None:
     if as_json:
         print_json({"traces": traces, "operations": operations})
     elif traces:

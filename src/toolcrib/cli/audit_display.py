@@ -12,7 +12,7 @@ import orjson
 from rich.table import Table
 
 from toolcrib.audit.audit_file import Gap
-from toolcrib.audit.audit_reader import AT_THE_TOP, NAMING, SHOWING_NODES, Entry, Trace, gap_wire
+from toolcrib.audit.audit_reader import AT_THE_TOP, NAMING, SHOWING_NODES, AuditEntry, Trace, gap_wire
 from toolcrib.cli.terminal_output import counted, escape, plain, plain_json, stdout, write
 
 SHOWN_IDS = 3
@@ -45,7 +45,7 @@ class Display(Protocol):
         """Show all these traces and gaps, oldest first."""
         ...
 
-    def entry(self, entry: Entry) -> None:
+    def entry(self, entry: AuditEntry) -> None:
         """Show an operation that was just recorded."""
         ...
 
@@ -61,7 +61,7 @@ class JsonLines:
         for _, wire in sorted(found, key=itemgetter(0)):
             self._print(wire)
 
-    def entry(self, entry: Entry) -> None:
+    def entry(self, entry: AuditEntry) -> None:
         self._print(entry.to_wire())
 
     def gap(self, gap: Gap) -> None:
@@ -91,7 +91,7 @@ class Blocks:
                 self._heading(each.entries, _summary(each.entries))
                 self._rows(each.entries)
 
-    def entry(self, entry: Entry) -> None:
+    def entry(self, entry: AuditEntry) -> None:
         if (entry.trace_id, entry.principal, entry.bundle) != self._last:
             self._heading([entry])
         self._rows([entry])
@@ -99,24 +99,24 @@ class Blocks:
     def gap(self, gap: Gap) -> None:
         self._space()
         self._last = None
-        told = missing_told(gap.lost, gap.since, gap.until)
-        stdout.print(f"{told}: {plain(gap.reason)}", style="yellow", markup=False, soft_wrap=False)
+        missing = missing_operations(gap.lost, gap.since, gap.until)
+        stdout.print(f"{missing}: {plain(gap.reason)}", style="yellow", markup=False, soft_wrap=False)
 
-    def _heading(self, entries: Sequence[Entry], *more: str) -> None:
+    def _heading(self, entries: Sequence[AuditEntry], *more: str) -> None:
         self._space()
         entry = entries[0]
         self._last = (entry.trace_id, entry.principal, entries[-1].bundle)
         trace_id = entry.trace_id if self._whole else entry.trace_id.lstrip("0")[:SHORT_ID]
-        told = (
+        parts = (
             f"[bold]{_moment(entry.at)}[/]",
             escape(entry.principal),
             f"[dim]{escape(trace_id)}[/]",
             *_within(entries),
             *more,
         )
-        stdout.print("  ".join(told), soft_wrap=False)
+        stdout.print("  ".join(parts), soft_wrap=False)
 
-    def _rows(self, entries: Sequence[Entry]) -> None:
+    def _rows(self, entries: Sequence[AuditEntry]) -> None:
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(width=0)
         if self._whole:
@@ -134,12 +134,12 @@ class Blocks:
                 self._row(table, entry)
         stdout.print(table, soft_wrap=False)
 
-    def _row(self, table: Table, entry: Entry) -> None:
+    def _row(self, table: Table, entry: AuditEntry) -> None:
         when = [_moment(entry.at)[11:]] if self._whole else []
         took, size = _duration(entry.duration_s), _size(entry.answer_bytes)
-        table.add_row("", *when, escape(entry.operation), took, size, "\n".join(self._told(entry)))
+        table.add_row("", *when, escape(entry.operation), took, size, "\n".join(self._lines(entry)))
 
-    def _told(self, entry: Entry) -> Iterator[str]:
+    def _lines(self, entry: AuditEntry) -> Iterator[str]:
         """Yield lines that say what an operation was about and how it ended."""
         ended = "" if entry.is_ok else _outcome(entry)
         approval = "" if entry.approval is None else escape(_APPROVALS.get(entry.approval, _line(entry.approval)))
@@ -151,7 +151,7 @@ class Blocks:
         if self._whole and entry.arguments is not None:
             yield f"[dim]{escape(json.dumps(entry.arguments, ensure_ascii=False))}[/]"
 
-    def _about(self, entry: Entry) -> str:
+    def _about(self, entry: AuditEntry) -> str:
         if entry.query is not None:
             return escape(_line(entry.query))
         if entry.item is not None:
@@ -160,7 +160,7 @@ class Blocks:
             return self._ids(entry.tool_ids) if entry.tool_ids else ""
         return escape(_path(entry.path or ())) or ("the top" if entry.operation in AT_THE_TOP else "")
 
-    def _shown_by(self, entry: Entry) -> str:
+    def _shown_by(self, entry: AuditEntry) -> str:
         """Return the categories and tools that an operation showed, or an empty string if they were not recorded."""
         if entry.operation not in SHOWING_NODES:
             return self._ids(entry.tool_ids)
@@ -186,7 +186,7 @@ class Blocks:
     _shown = False
 
 
-def missing_told(count: int, since: float, until: float) -> str:
+def missing_operations(count: int, since: float, until: float) -> str:
     """Return how many operations are missing from the audit, and from when to when."""
     return (
         f"{counted(count, 'operation')} {'is' if count == 1 else 'are'} missing, {_moment(since)} to {_moment(until)}"
@@ -202,23 +202,23 @@ def _path(path: Iterable[str]) -> str:
     return "/".join(map(_line, path))
 
 
-def _summary(entries: Sequence[Entry]) -> str:
+def _summary(entries: Sequence[AuditEntry]) -> str:
     took = max(entry.at + entry.duration_s for entry in entries) - entries[0].at
     return f"{counted(len(entries), 'operation')} in {_duration(took)}, {_outcome(entries[-1])}"
 
 
-def _within(entries: Iterable[Entry]) -> list[str]:
+def _within(entries: Iterable[AuditEntry]) -> list[str]:
     """Name the bundles in which these operations ran. Returns an empty list if there were no bundles."""
     bundles = [*dict.fromkeys(entry.bundle for entry in entries if entry.bundle is not None)]
     return [f"in {escape(', '.join(map(_line, bundles)))}"] if bundles else []
 
 
-def _between(entries: Sequence[Entry]) -> str:
+def _between(entries: Sequence[AuditEntry]) -> str:
     failed = sum(not entry.is_ok for entry in entries)
     return f"{counted(len(entries), 'operation')} between" + (f", {failed:,} of them failed" if failed else "")
 
 
-def _outcome(entry: Entry) -> str:
+def _outcome(entry: AuditEntry) -> str:
     return f"[{'green' if entry.is_ok else 'red'}]{escape(entry.outcome)}[/]"
 
 

@@ -34,13 +34,13 @@ from toolcrib.cli.terminal_output import (
     escape,
     plain,
     print_json,
+    report_unavailable,
     run,
     say,
     show_json,
+    show_next_action,
     stderr,
     stdout,
-    tell_next,
-    tell_unavailable,
 )
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import LOCAL, CallContext, Principal
@@ -55,7 +55,7 @@ TREE_TOOLS = 200
 LEAST = 0.01
 """The lowest confidence of a result that is shown to a person."""
 
-TOLD_CHARS = 90
+SUMMARY_CHARS = 90
 """How many characters of a category's summary are shown. Generated summaries are longer, because models read them."""
 
 TREE_DEPTH = 50
@@ -86,8 +86,8 @@ def tree(
                 _grow(root, view, view.ontology.root)
                 stdout.print(root if stdout.is_terminal else _Unbroken(root))
             else:
-                _tell_nothing(crib, seen_by)
-            _tell(page.missing)
+                _report_nothing(crib, seen_by)
+            _report(page.missing)
 
     run(main, as_json=as_json)
 
@@ -137,19 +137,19 @@ def list_(
             table.add_column(overflow="fold")
             table.add_column()
             for node in page.nodes:
-                told = f"{node.tool_count} · {one_line(node.node.summary, TOLD_CHARS)}"
-                table.add_row(f"[bold cyan]{escape('/'.join(node.node.path))}[/]", f"[dim]{escape(told)}[/]")
+                about = f"{node.tool_count} · {one_line(node.node.summary, SUMMARY_CHARS)}"
+                table.add_row(f"[bold cyan]{escape('/'.join(node.node.path))}[/]", f"[dim]{escape(about)}[/]")
             for pointer in page.tools:
-                table.add_row(f"[bold]{escape(pointer.tool_id)}[/]", _told_of(pointer))
+                table.add_row(f"[bold]{escape(pointer.tool_id)}[/]", _summary_of(pointer))
             if page.nodes or page.tools:
                 stdout.print(table, soft_wrap=False)
             elif tags or query:
                 stderr.print("No matching tools or categories here.", markup=False)
             else:
-                _tell_nothing(crib, seen_by)
+                _report_nothing(crib, seen_by)
             if page.next_cursor is not None:
-                _tell_of_more(limit, "search in it with `--query`")
-            _tell(page.missing)
+                _report_more(limit, "search in it with `--query`")
+            _report(page.missing)
 
     run(main, as_json=as_json)
 
@@ -176,15 +176,15 @@ def categories(config: Path, tools: Path | None, wait_s: float, *, as_json: bool
             table.add_column(justify="right")
             table.add_column()
             for category in found:
-                told = " · ".join(filter(None, (category.version, one_line(category.node.summary, TOLD_CHARS))))
+                about = " · ".join(filter(None, (category.version, one_line(category.node.summary, SUMMARY_CHARS))))
                 table.add_row(
-                    f"[bold cyan]{escape(category.node.name)}[/]", str(category.tool_count), f"[dim]{escape(told)}[/]"
+                    f"[bold cyan]{escape(category.node.name)}[/]", str(category.tool_count), f"[dim]{escape(about)}[/]"
                 )
             if found:
                 stdout.print(table, soft_wrap=False)
             else:
-                _tell_nothing(crib, LOCAL)
-            _tell(missing)
+                _report_nothing(crib, LOCAL)
+            _report(missing)
 
     run(main, as_json=as_json)
 
@@ -253,7 +253,7 @@ def search(
                 print_json(page.to_wire())
             else:
                 if not page.results and page.suggestion is None and not tags:
-                    _tell_nothing(crib, seen_by)
+                    _report_nothing(crib, seen_by)
                 _show_found(page, limit, is_tagged=bool(tags))
         if not page.results:
             sys.exit(1)
@@ -264,7 +264,7 @@ def search(
 def _show_found(page: SearchPage, limit: int, *, is_tagged: bool) -> None:
     if page.suggestion is not None:
         say(" ".join(page.suggestion.hints))
-        tell_next(page.suggestion.next_action)
+        show_next_action(page.suggestion.next_action)
     elif is_tagged and not page.results:
         stderr.print("No matching tools.", markup=False)
     shown = [pointer for pointer in page.results if pointer.confidence is None or pointer.confidence >= LEAST]
@@ -275,20 +275,22 @@ def _show_found(page: SearchPage, limit: int, *, is_tagged: bool) -> None:
     table.add_column(overflow="fold")  # other commands do not accept a truncated id
     table.add_column()
     for pointer in shown:
-        found = [f"[bold]{escape(pointer.tool_id)}[/]", _told_of(pointer)]
+        found = [f"[bold]{escape(pointer.tool_id)}[/]", _summary_of(pointer)]
         table.add_row(*found if pointer.confidence is None else (f"{pointer.confidence:.2f}", *found))
     stdout.print(table, soft_wrap=False)
     if left_out := len(page.results) - len(shown):
         stderr.print(f"{left_out} more have a confidence below {LEAST:.2f}. Pass `--json` to see them.", markup=False)
     elif page.next_cursor is not None:
-        _tell_of_more(limit, "narrow the search with `--in` or `--tag`")
-    _tell(page.missing)
+        _report_more(limit, "narrow the search with `--in` or `--tag`")
+    _report(page.missing)
 
 
-def _told_of(pointer: ToolPointer) -> str:
+def _summary_of(pointer: ToolPointer) -> str:
     """Return the summary of a tool, and the reason if it cannot be called."""
-    told = escape(pointer.summary)
-    return told if pointer.unavailable is None else f"{told}\n[yellow]unavailable: {escape(pointer.unavailable)}[/]"
+    summary = escape(pointer.summary)
+    return (
+        summary if pointer.unavailable is None else f"{summary}\n[yellow]unavailable: {escape(pointer.unavailable)}[/]"
+    )
 
 
 @click.command()
@@ -334,10 +336,10 @@ def expand(
                     show_json(dict(schema))
             tool = crib.view(seen_by).tools[expansion.tool_id]
             claims = [name.removesuffix("Hint") for name, claimed in expansion.annotations.items() if claimed]
-            told = (
+            note = (
                 f"claims to be: {', '.join(claims) or 'nothing'}" if tool.wire.get("annotations") else "claims nothing"
             )
-            stdout.print(f"\n{told}\nhandle: {escape(expansion.handle)}")
+            stdout.print(f"\n{note}\nhandle: {escape(expansion.handle)}")
 
     run(main, as_json=as_json)
 
@@ -395,14 +397,14 @@ def _grow(tree: Tree, view: View, branch: Branch, depth: int = 0) -> None:
         if child.above is not branch:  # this category has a second parent, and is shown in full below its first
             tree.add(_Line(node.name, f"see {'/'.join(node.path)}", "bold cyan"))
             continue
-        below = tree.add(_Line(node.name, f"{child.count} · {summarize(node.summary, TOLD_CHARS)}", "bold cyan"))
+        below = tree.add(_Line(node.name, f"{child.count} · {summarize(node.summary, SUMMARY_CHARS)}", "bold cyan"))
         if depth < TREE_DEPTH:
             _grow(below, view, child, depth + 1)
     ids = ontology.tool_ids(branch)
     for tool_id in ids[:TREE_TOOLS]:
         why = why_unavailable(view, view.tools[tool_id])
-        told = summarize(view.tools[tool_id].summary, 80)
-        tree.add(_Line(tool_id, told if why is None else f"{told} · unavailable: {why}"))
+        summary = summarize(view.tools[tool_id].summary, 80)
+        tree.add(_Line(tool_id, summary if why is None else f"{summary} · unavailable: {why}"))
     if len(ids) > TREE_TOOLS:
         tree.add(f"[dim]and {len(ids) - TREE_TOOLS} more[/]")
 
@@ -412,7 +414,7 @@ class _Line:
     """A line of the tree: a name, and as much of its description as fits. The name is never truncated."""
 
     name: str
-    told: str
+    about: str
     style: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -420,7 +422,7 @@ class _Line:
         if cell_len(name.plain) + 2 > options.max_width:
             yield name
             return
-        yield Text.assemble(name, " ", (plain(self.told), "dim"), no_wrap=True, overflow="ellipsis")
+        yield Text.assemble(name, " ", (plain(self.about), "dim"), no_wrap=True, overflow="ellipsis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,17 +435,17 @@ class _Unbroken:
         yield from console.render(self.shown, options.update(width=100_000))
 
 
-def _tell_nothing(crib: Toolcrib, principal: Principal) -> None:
+def _report_nothing(crib: Toolcrib, principal: Principal) -> None:
     """Say that no tools were found, unless `opened` has already said that the policy hides all of them."""
     if not crib.hidden_entirely(principal):
         stderr.print("No tools found. Run `toolcrib doctor` to check your servers.", markup=False)
 
 
-def _tell_of_more(limit: int, otherwise: str) -> None:
+def _report_more(limit: int, otherwise: str) -> None:
     more = f"pass a larger `-n` (at most {MAX_LIMIT})" if limit < MAX_LIMIT else otherwise
     stderr.print(f"More results are available: {more}.", markup=False)
 
 
-def _tell(missing: Missing) -> None:
+def _report(missing: Missing) -> None:
     if missing.unavailable:
-        tell_unavailable(missing.unavailable)
+        report_unavailable(missing.unavailable)

@@ -18,7 +18,7 @@ from toolcrib.core.schema import nearest
 from toolcrib.core.tools import Path
 
 
-class Slips:
+class ConfigMistakes:
     """The possible mistakes in one file. Nothing is reported that an unlisted or isolated source could explain."""
 
     def __init__(self, config: Config, view: View) -> None:

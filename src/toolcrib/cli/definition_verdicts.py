@@ -10,7 +10,7 @@ from typing import Any
 
 from toolcrib.catalog.catalog_state import SourceEntry
 from toolcrib.cli.opened_catalog import pins_of
-from toolcrib.cli.pinned_definitions import Definition, remedy, shown_name, some_of, using
+from toolcrib.cli.pinned_definitions import OfferedDefinition, remedy, shown_name, some_of, using
 from toolcrib.cli.terminal_output import plain, stdout
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.crib.crib import Toolcrib
@@ -24,17 +24,19 @@ _SEEN = {"offered": "shown as they are", "approved": "shown as pinned", "hidden"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class DefinitionVerdicts:
     """The verdicts on all definitions."""
 
-    definitions: tuple[Definition, ...]
+    definitions: tuple[OfferedDefinition, ...]
     problem: str | None
     """Why the pins cannot be read, and what to do about it."""
     hint: str | None
 
     @classmethod
-    def of(cls, crib: Toolcrib, entries: Iterable[SourceEntry], config: Path, policy: PinPolicy) -> Verdicts:
-        definitions = tuple(Definition(entry, each, None) for entry in entries for each in entry.judgements.values())
+    def of(cls, crib: Toolcrib, entries: Iterable[SourceEntry], config: Path, policy: PinPolicy) -> DefinitionVerdicts:
+        definitions = tuple(
+            OfferedDefinition(entry, each, None) for entry in entries for each in entry.judgements.values()
+        )
         store = pins_of(config)
         try:
             with using(store):
@@ -73,8 +75,8 @@ class Verdicts:
         if self.problem is not None:
             stdout.print(plain(self.problem), markup=False, style="red", soft_wrap=False)
         for name, counts in self._counts().items():
-            told = ", ".join(f"{count} {_TOLD[verdict]}" for verdict, count in counts.items() if count)
-            stdout.print(f"Definitions of {shown_name(name)}: {told}.", markup=False, style="dim", soft_wrap=False)
+            text = ", ".join(f"{count} {_TOLD[verdict]}" for verdict, count in counts.items() if count)
+            stdout.print(f"Definitions of {shown_name(name)}: {text}.", markup=False, style="dim", soft_wrap=False)
         for line in self._grouped(Verdict.QUARANTINE, "Quarantined"):
             stdout.print(line, markup=False, style="red", soft_wrap=False)
         if self.problem is None and not self.is_healthy:
@@ -85,12 +87,12 @@ class Verdicts:
         for line in lines[:SHOWN]:
             stdout.print(line, markup=False, style="yellow", soft_wrap=False)
         if len(lines) > SHOWN:
-            told = f"… and {len(lines) - SHOWN:,} more. Run `toolcrib pin` to see them all."
-            stdout.print(told, markup=False, style="yellow", soft_wrap=False)
+            text = f"… and {len(lines) - SHOWN:,} more. Run `toolcrib pin` to see them all."
+            stdout.print(text, markup=False, style="yellow", soft_wrap=False)
         if self.hint is not None:
             stdout.print(self.hint, markup=False, style="yellow", soft_wrap=False)
 
-    def _of(self, verdict: Verdict) -> list[Definition]:
+    def _of(self, verdict: Verdict) -> list[OfferedDefinition]:
         return [each for each in self.definitions if each.judgement.verdict is verdict]
 
     def _counts(self) -> Mapping[str, Mapping[str, int]]:
@@ -124,7 +126,7 @@ class Verdicts:
                 yield f"Suspicious: {where}: {rule}, {shown_name(found.why)}: “{shown_name(found.excerpt)}”{more}"
 
 
-def _why(each: Definition, verdict: Verdict) -> str:
+def _why(each: OfferedDefinition, verdict: Verdict) -> str:
     """Return the reasons, except suspicions, which are listed one by one. Empty if there is no other reason."""
     judgement = each.judgement
     rest = replace(judgement, policy=replace(judgement.policy, suspicious=Verdict.PASS))
@@ -133,5 +135,5 @@ def _why(each: Definition, verdict: Verdict) -> str:
     return "The definition is suspicious." if verdict is Verdict.QUARANTINE else ""
 
 
-def _wire(each: Definition) -> dict[str, Any]:
+def _wire(each: OfferedDefinition) -> dict[str, Any]:
     return {"tool_id": each.id, "callers_see": each.seen_as, "why": list(each.judgement.why)}

@@ -34,7 +34,7 @@ SHOWN_LINES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class _Step:
     """One search that a model would send, and the call that follows."""
 
     query: str
@@ -45,15 +45,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class _Task:
     """Steps that together do what a person would ask for."""
 
     title: str
-    steps: tuple[Step, ...]
+    steps: tuple[_Step, ...]
 
 
 @dataclass(slots=True)
-class Bill:
+class _Bill:
     """How many bytes a model would have read."""
 
     up_front: int = 0
@@ -69,12 +69,12 @@ class Bill:
 
 
 @dataclass(slots=True)
-class Report:
+class _Report:
     """What the demo did, for `--json`."""
 
     servers: dict[str, int] = field(default_factory=dict[str, int])
     steps: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    bill: Bill = field(default_factory=Bill)
+    bill: _Bill = field(default_factory=_Bill)
 
     def to_wire(self) -> dict[str, Any]:
         bill = self.bill
@@ -99,7 +99,7 @@ def demo(*, keep: bool, as_json: bool) -> None:
 
     This needs uvx (from uv) on the PATH. The first run downloads the servers. Exits with 1 if a task failed.
     """
-    report = Report()
+    report = _Report()
     with ExitStack() as stack:
         if keep:
             folder = Path(tempfile.mkdtemp(prefix="toolcrib-demo-"))
@@ -152,15 +152,15 @@ def servers(folder: Path, repository: Path) -> dict[str, Any]:
     }
 
 
-def tasks(folder: Path, repository: Path) -> tuple[Task, ...]:
+def tasks(folder: Path, repository: Path) -> tuple[_Task, ...]:
     """Return the tasks. The queries use the words of a person, not the words of the tool definitions."""
     rows = [["tool", "days"], ["plane", 3], ["chisel", 5], ["total", "=SUM(B2:B3)"]]
     book, text, slides = (str(folder / name) for name in ("loans.xlsx", "report.docx", "loans.pptx"))
     return (
-        Task(
+        _Task(
             "What happened last in this repository?",
             (
-                Step(
+                _Step(
                     "What were the last commits in this repository?",
                     "git.git_log",
                     {"repo_path": str(repository), "max_count": 3},
@@ -168,22 +168,22 @@ def tasks(folder: Path, repository: Path) -> tuple[Task, ...]:
                 ),
             ),
         ),
-        Task(
+        _Task(
             "Keep a table of lent tools, and say who has borrowed for longest",
             (
-                Step(
+                _Step(
                     "make a database table for the tools we lend out",
                     "sqlite.create_table",
                     {"query": "CREATE TABLE loans (tool TEXT, person TEXT, days INTEGER)"},
                     "success",
                 ),
-                Step(
+                _Step(
                     "insert rows into the database",
                     "sqlite.write_query",
                     {"query": "INSERT INTO loans VALUES ('plane','Ada',3),('chisel','Grace',5),('vice','Ada',1)"},
                     "3",
                 ),
-                Step(
+                _Step(
                     "run a SELECT to see who borrowed the most",
                     "sqlite.read_query",
                     {"query": "SELECT person, SUM(days) AS days FROM loans GROUP BY person ORDER BY days DESC"},
@@ -191,57 +191,57 @@ def tasks(folder: Path, repository: Path) -> tuple[Task, ...]:
                 ),
             ),
         ),
-        Task(
+        _Task(
             "Put it into a workbook that adds it up",
             (
-                Step(
+                _Step(
                     "start a new Excel spreadsheet",
                     "excel.create_workbook",
                     {"path": book, "sheets": ["Loans"]},
                     "loans",
                 ),
-                Step(
+                _Step(
                     "write values into spreadsheet cells",
                     "excel.write_range",
                     {"path": book, "sheet": "Loans", "at": "A1", "rows": rows},
                     "A1:B4",
                 ),
-                Step("read the cells of the sheet back", "excel.read_range", {"path": book, "sheet": "Loans"}, "8"),
+                _Step("read the cells of the sheet back", "excel.read_range", {"path": book, "sheet": "Loans"}, "8"),
             ),
         ),
-        Task(
+        _Task(
             "Write a report",
             (
-                Step(
+                _Step(
                     "create a Word document",
                     "word.create_document",
                     {"filename": text, "title": "Loans of the week", "author": "Toolcrib"},
                     "created",
                 ),
-                Step(
+                _Step(
                     "add a paragraph of text to the Word document",
                     "word.add_paragraph",
                     {"filename": text, "text": "Grace has the chisel for five days."},
                     "added",
                 ),
-                Step(
+                _Step(
                     "get all the text of the Word document", "word.get_document_text", {"filename": text}, "the chisel"
                 ),
             ),
         ),
-        Task(
+        _Task(
             "Make a slide of it",
             (
-                Step(
+                _Step(
                     "create a new PowerPoint presentation", "powerpoint.create_presentation", {"id": "loans"}, "loans"
                 ),
-                Step(
+                _Step(
                     "add a slide with a title",
                     "powerpoint.add_slide",
                     {"layout_index": 1, "title": "Loans of the week", "presentation_id": "loans"},
                     "slide 0",
                 ),
-                Step(
+                _Step(
                     "save the presentation to a file",
                     "powerpoint.save_presentation",
                     {"file_path": slides, "presentation_id": "loans"},
@@ -249,14 +249,14 @@ def tasks(folder: Path, repository: Path) -> tuple[Task, ...]:
                 ),
             ),
         ),
-        Task(
+        _Task(
             "When can we call Tokyo?",
-            (Step("What time is it in Tokyo?", "time.get_current_time", {"timezone": "Asia/Tokyo"}, "Asia/Tokyo"),),
+            (_Step("What time is it in Tokyo?", "time.get_current_time", {"timezone": "Asia/Tokyo"}, "Asia/Tokyo"),),
         ),
     )
 
 
-async def _weigh(config: Path, report: Report, *, as_json: bool) -> None:
+async def _weigh(config: Path, report: _Report, *, as_json: bool) -> None:
     """Start the servers directly, as a client without Toolcrib does, and add up the size of all definitions."""
     began = time.monotonic()
     async with opened(config, None, wait_s=300) as crib:
@@ -273,7 +273,7 @@ async def _weigh(config: Path, report: Report, *, as_json: bool) -> None:
         stdout.print(f"Without Toolcrib, a client sends all their definitions: {_tokens(report.bill.up_front)}.\n")
 
 
-async def _work(config: Path, tasks: tuple[Task, ...], report: Report, *, as_json: bool) -> None:
+async def _work(config: Path, tasks: tuple[_Task, ...], report: _Report, *, as_json: bool) -> None:
     """Run the tasks through `toolcrib serve` over its protocol. This code takes the place of the model."""
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters
@@ -299,7 +299,7 @@ async def _work(config: Path, tasks: tuple[Task, ...], report: Report, *, as_jso
                 stdout.print()
 
 
-async def _take(client: Client, step: Step, bill: Bill) -> dict[str, Any]:
+async def _take(client: Client, step: _Step, bill: _Bill) -> dict[str, Any]:
     """Search, expand and call, and add what a model would have read to `bill`."""
     found = await client.call_tool("search_tools", {"query": step.query, "limit": FOUND})
     bill.answers += size_of(found.structured_content)
@@ -358,7 +358,7 @@ def _show(outcome: Mapping[str, Any]) -> None:
         stdout.print(f"      [dim]… {counted(len(lines) - SHOWN_LINES, 'more line')}[/]")
 
 
-def _sum_up(report: Report) -> None:
+def _sum_up(report: _Report) -> None:
     bill = report.bill
     table = Table(title="What a model would have read", title_justify="left", box=None, padding=(0, 3, 0, 0))
     table.add_column("")

@@ -31,11 +31,11 @@ from toolcrib.catalog.view import View
 from toolcrib.cli.audit_command import missing_from
 from toolcrib.cli.clients.install_records import served_here
 from toolcrib.cli.clients.known_clients import Surroundings
-from toolcrib.cli.config_mistakes import Slips
-from toolcrib.cli.definition_verdicts import Verdicts
-from toolcrib.cli.opened_catalog import opened, told_of_hidden
+from toolcrib.cli.config_mistakes import ConfigMistakes
+from toolcrib.cli.definition_verdicts import DefinitionVerdicts
+from toolcrib.cli.opened_catalog import hidden_warning, opened
 from toolcrib.cli.options import config_either_way, is_config_named, json_option, wait_option
-from toolcrib.cli.policy_matches import Matches, matches_of
+from toolcrib.cli.policy_matches import RuleMatches, matches_of
 from toolcrib.cli.terminal_output import escape, fail, plain, print_json, run, stderr, stdout
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.core.errors import InvalidConfig
@@ -65,13 +65,13 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
     config = _to_check(config, as_json=as_json)
 
     async def main() -> bool:
-        async with opened(config, None, wait_s=wait_s, searched=True, tells_of_quarantine=False, sees_all=True) as crib:
+        async with opened(config, None, wait_s=wait_s, searched=True, reports_quarantine=False, sees_all=True) as crib:
             crib.peek(LOCAL)  # makes the capabilities be checked
             # Show everything that was listed, whatever the policy hides: the person who runs this owns the policy.
             view = View.of(crib.registry.state, overlay=crib.isolated_sources.open_overlay(LOCAL.id))
             conditions = {name: crib.condition(name) for name in view.sources}
             embedding = await _embedding(crib.knowledge.embedding, wait_s)
-            hidden = told_of_hidden(crib, LOCAL)
+            hidden = hidden_warning(crib, LOCAL)
             bundles = [(each.name, crib.resolve(each.name).missing) for each in crib.bundles]
         counts = Counter(tool.source for tool in view.tools.values())
         read = crib.with_registered(read_config(config))
@@ -90,12 +90,12 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
             [*found.values()],
             isolated,
             list(_lacking(read, view)),
-            Slips(read, view),
+            ConfigMistakes(read, view),
             tuple(matches_of(read, view)),
             hidden,
             crib.registration_problems,
             embedding,
-            Verdicts.of(crib, view.sources.values(), config, read.pins),
+            DefinitionVerdicts.of(crib, view.sources.values(), config, read.pins),
             [(name, missing) for name, missing in bundles if missing],
             None if (kept := read.audit) is None else missing_from(kept.place, time.time() - kept.max_days * DAY_S),
         )
@@ -113,13 +113,13 @@ def _to_check(config: Path, *, as_json: bool) -> Path:
     if is_config_named() or config.exists():
         return config
     served = {path: clients for path, clients in served_here(Surroundings.here()).items() if path.is_file()}
-    told = {path: ", ".join(map(str, clients)) for path, clients in served.items()}
-    if not told:
+    names = {path: ", ".join(map(str, clients)) for path, clients in served.items()}
+    if not names:
         return config
-    if len(told) > 1:
-        hints = [f"toolcrib doctor {quote(str(path))}    # for {clients}" for path, clients in told.items()]
+    if len(names) > 1:
+        hints = [f"toolcrib doctor {quote(str(path))}    # for {clients}" for path, clients in names.items()]
         fail(InvalidConfig(f"{config}: file not found", hints=hints), as_json=as_json)
-    ((only, clients),) = told.items()
+    ((only, clients),) = names.items()
     stderr.print(plain(f"{config} does not exist. Checking {only} instead, which is for {clients}."), markup=False)
     click.get_current_context().params["config"] = only  # hints that propose a command read it there
     return only
@@ -225,8 +225,8 @@ class _Report:
     found: list[_Found]
     isolated: list[_Isolated]
     lacking: list[_Lacking]
-    slips: Slips
-    matches: tuple[Matches, ...]
+    mistakes: ConfigMistakes
+    matches: tuple[RuleMatches, ...]
     """What each rule of the policy matches."""
     hidden: str | None
     """A sentence if the policy hides everything from the local principal."""
@@ -234,7 +234,7 @@ class _Report:
     """Registered items that are not used, with the reason."""
     embedding: EmbeddingCondition | None
     """None if no embedding model is configured."""
-    verdicts: Verdicts
+    verdicts: DefinitionVerdicts
     incomplete: Sequence[tuple[str, Sequence[Missing]]]
     """Incomplete bundles by name, with their missing required tools."""
     audit: str | None
@@ -250,9 +250,9 @@ class _Report:
 
     @property
     def causes(self) -> frozenset[str]:
-        """The slips that make a rule match nothing, so that the report is not healthy."""
+        """The mistakes that make a rule match nothing, so that the report is not healthy."""
         failed = (each for each in self.matches if each.matches_nothing)
-        return frozenset(slip for each in failed for slip in self.slips.of_rule(each.rule, each.number))
+        return frozenset(mistake for each in failed for mistake in self.mistakes.of_rule(each.rule, each.number))
 
     @property
     def is_healthy(self) -> bool:
@@ -279,10 +279,10 @@ class _Report:
                 for name, missing in self.incomplete
             ],
             "missing_capabilities": [each.to_wire() for each in self.lacking],
-            "categories_named_as_sources": list(self.slips.named_as_sources),
+            "categories_named_as_sources": list(self.mistakes.named_as_sources),
             "audit": self.audit,
             "passed_over": list(self.registered),
-            "warnings": list(self.slips),
+            "warnings": list(self.mistakes),
         }
 
 
@@ -328,12 +328,12 @@ def _rate_wire(config: Config) -> dict[str, int | None]:
     }
 
 
-def _policy_wire(config: Config, matches: Sequence[Matches]) -> dict[str, Any] | None:
+def _policy_wire(config: Config, matches: Sequence[RuleMatches]) -> dict[str, Any] | None:
     if config.policy is None:
         return None
     otherwise = next(name for name, access in EFFECTS.items() if access is config.policy.otherwise)
-    told = [each.to_wire() for each in matches]
-    return {"rules": len(config.policy.rules), "otherwise": otherwise, "matches": told}
+    wire = [each.to_wire() for each in matches]
+    return {"rules": len(config.policy.rules), "otherwise": otherwise, "matches": wire}
 
 
 _EMBEDDING_S = 3.0
@@ -386,12 +386,12 @@ def _show(report: _Report, *, verbose: bool) -> None:
     for each in report.lacking:
         tools = "1 tool needs" if each.tool_count == 1 else f"{each.tool_count} tools need"
         looked_for = f" Looked for: {plain(each.looked_for)}." if each.looked_for is not None else ""
-        told = f"Missing capability: {plain(each.name)}, which {tools}: {plain(each.why)}{looked_for}"
-        stdout.print(told, markup=False, style="yellow", soft_wrap=False)
+        text = f"Missing capability: {plain(each.name)}, which {tools}: {plain(each.why)}{looked_for}"
+        stdout.print(text, markup=False, style="yellow", soft_wrap=False)
     for name, missing in report.incomplete:
         absent = "; ".join(f"{each.entry}: {each.diagnosis}" for each in missing)
-        told = f"Problem: The bundle {name} is missing required tools: {plain(absent)}."
-        stdout.print(told, markup=False, style="red", soft_wrap=False)
+        text = f"Problem: The bundle {name} is missing required tools: {plain(absent)}."
+        stdout.print(text, markup=False, style="red", soft_wrap=False)
     if verbose:
         _show_limits(report.config, report.found)
     policy = _policy_wire(report.config, report.matches)
@@ -399,14 +399,14 @@ def _show(report: _Report, *, verbose: bool) -> None:
     if policy is not None:
         rules = f"{policy['rules']} rule{'s' * (policy['rules'] != 1)}, else `{policy['otherwise']}`"
     lines = [f"Policy: {rules if policy is not None else f'none, {rules}'}."]
-    if both := report.slips.named_as_sources:
+    if both := report.mistakes.named_as_sources:
         lines.append(f"Categories merged with the source of the same name: {', '.join(map(plain, both))}.")
     for line in lines:
         stdout.print(line, markup=False, style="dim", soft_wrap=False)
     for each in report.matches:
         style = "red" if each.matches_nothing else "yellow" if each.claiming else "dim"
         heading = "Problem: " if each.matches_nothing else ""
-        stdout.print(f"{heading}{plain(each.told)}", markup=False, style=style, soft_wrap=False)
+        stdout.print(f"{heading}{plain(each.sentence)}", markup=False, style=style, soft_wrap=False)
     if report.hidden is not None:
         stdout.print(plain(report.hidden), markup=False, style="yellow", soft_wrap=False)
     if report.embedding is not None:
@@ -417,9 +417,9 @@ def _show(report: _Report, *, verbose: bool) -> None:
     for each in report.registered:
         stdout.print(f"Registered but not used: {plain(each)}.", markup=False, style="yellow", soft_wrap=False)
     causes = report.causes
-    for slip in report.slips:
-        heading, style = ("Problem", "red") if slip in causes else ("Possible mistake", "yellow")
-        stdout.print(f"{heading}: {plain(slip)}.", markup=False, style=style, soft_wrap=False)
+    for mistake in report.mistakes:
+        heading, style = ("Problem", "red") if mistake in causes else ("Possible mistake", "yellow")
+        stdout.print(f"{heading}: {plain(mistake)}.", markup=False, style=style, soft_wrap=False)
 
 
 _NO_SERVERS = """\
@@ -433,10 +433,10 @@ def _show_sources(report: _Report) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("source", "status", "tools", "seconds"):
         table.add_column(column, justify="right" if column in {"tools", "seconds"} else "left", overflow="fold")
-    told: dict[str, tuple[list[str], str | None]] = {}
+    problems: dict[str, tuple[list[str], str | None]] = {}
     for each in report.found:
         table.add_row(*_row(each, _MARKS[each.entry.status]))
-        told[each.entry.name] = [*_wrong(each)], each.remedy
+        problems[each.entry.name] = [*_wrong(each)], each.remedy
     for server in report.isolated:
         whose = "everyone" if server.principals is None else ", ".join(server.principals) or "no one"
         said = [f"Each principal gets their own instance. Available to: {whose}.", *server.problems]
@@ -444,11 +444,11 @@ def _show_sources(report: _Report) -> None:
         if server.local is None:
             said += [] if server.problems else [f"Not started: the principal `{LOCAL.id}` has no access to it."]
             table.add_row(f"[bold]{escape(server.name)}[/]", label, "", "")
-            told[server.name] = said, None
+            problems[server.name] = said, None
             continue
         said += [f"For `{LOCAL.id}`: {server.local.entry.status.value}.", *_wrong(server.local)]
         table.add_row(*_row(server.local, label))
-        told[server.name] = said, server.local.remedy
+        problems[server.name] = said, server.local.remedy
     for name in report.disabled:
         table.add_row(f"[bold]{escape(name)}[/]", "[dim]disabled[/]", "", "")
     stdout.print(table, soft_wrap=False)
@@ -459,10 +459,10 @@ def _show_sources(report: _Report) -> None:
     own = (each.local for each in report.isolated if each.local is not None)
     count = sum(each.tool_count for each in (*report.found, *own))
     stdout.print(f"{count} tool{'s' * (count != 1)}; servers: {', '.join(states)}")
-    for name, (said, remedy) in told.items():
+    for name, (said, remedy) in problems.items():
         if said or remedy is not None:
             _show_wrong(name, said, remedy)
-    if any(said or remedy for said, remedy in told.values()):
+    if any(said or remedy for said, remedy in problems.values()):
         stdout.print()
 
 
@@ -488,8 +488,8 @@ def _wrong(found: _Found) -> Iterator[str]:
     """Yield everything that is wrong with a source."""
     entry = found.entry
     if reason := found.reason:
-        told = reason.removeprefix(f"`{entry.name}` ")
-        yield told[:1].upper() + told[1:]
+        text = reason.removeprefix(f"`{entry.name}` ")
+        yield text[:1].upper() + text[1:]
     yield from _troubles(found.condition)
     yield from (f"`{aside.name[:60]}` is ignored: {aside.reason}" for aside in entry.set_aside)
     yield from entry.warnings
@@ -526,14 +526,14 @@ def _troubles(condition: Condition | None) -> Iterator[str]:
 
 def _show_limits(config: Config, found: list[_Found]) -> None:
     every = _limits_of(config)
-    lines = [f"Limits per server: {_told(every)}."]
+    lines = [f"Limits per server: {_limits_text(every)}."]
     for each in found:
         own = {} if each.configured is None else dict(_limits_of(each.configured).items() - every.items())
         if own:
-            lines.append(f"  {plain(each.entry.name)}: {_told(own)}")
+            lines.append(f"  {plain(each.entry.name)}: {_limits_text(own)}")
     rate = config.rate
-    told = f"{rate.calls_per_minute} calls per minute, burst of {rate.burst_calls}" if rate else "no limit"
-    lines.append(f"Limits per principal: {told}.")
+    text = f"{rate.calls_per_minute} calls per minute, burst of {rate.burst_calls}" if rate else "no limit"
+    lines.append(f"Limits per principal: {text}.")
     for line in lines:
         stdout.print(line, markup=False, style="dim", soft_wrap=False)
 
@@ -548,5 +548,5 @@ _TOLD = {
 }
 
 
-def _told(limits: Mapping[str, float]) -> str:
+def _limits_text(limits: Mapping[str, float]) -> str:
     return ", ".join(how.format(limits[key]) for key, how in _TOLD.items() if key in limits)

@@ -14,7 +14,7 @@ from toolcrib.catalog.view import View
 from toolcrib.cli.opened_catalog import opened, until_understood
 from toolcrib.cli.options import config_either_way, is_config_named, json_option, tools_option, wait_option
 from toolcrib.cli.ranking_explanation import examined
-from toolcrib.cli.scorecard import Other, Scorecard, show, tell_of_missed, tell_of_unavailable, tell_of_unknown
+from toolcrib.cli.scorecard import OtherSettings, Scorecard, report_missed, report_unavailable, report_unknown, show
 from toolcrib.cli.terminal_output import print_json, run
 from toolcrib.config import read_config
 from toolcrib.config.search import DEFAULT_SEARCH, Search
@@ -29,13 +29,13 @@ WITHOUT = "without:"
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class _Setting:
     """Settings to rank with, and their name in the report."""
 
     name: str
     search: Search
 
-    def without(self, names: Sequence[str], option: str) -> Setting:
+    def without(self, names: Sequence[str], option: str) -> _Setting:
         """Return these settings with some signals turned off. `option` names the option in error messages."""
         for name in names:
             if name not in SIGNALS:
@@ -109,18 +109,18 @@ def evaluate(
             asked, unknown = _resolved(view, judged)
             evaluation = _measured(view, setting, asked)
             everything = weighted(view, setting.search.weights.refusing_nothing())
-            mistakes = tuple(examined(everything, answer) for answer in evaluation.worst(worst))
+            failed = tuple(examined(everything, answer) for answer in evaluation.worst(worst))
             compared = None
             if other is not None:
-                compared = Other(other.name, Comparison(evaluation, _measured(view, other, asked)))
-            card = Scorecard(evaluation, unknown, mistakes, compared, least)
-            tell_of_unavailable(view)
-        tell_of_unknown(unknown)
+                compared = OtherSettings(other.name, Comparison(evaluation, _measured(view, other, asked)))
+            card = Scorecard(evaluation, unknown, failed, compared, least)
+            report_unavailable(view)
+        report_unknown(unknown)
         if as_json:
             print_json(card.to_wire())
         else:
             show(card)
-        tell_of_missed(card)
+        report_missed(card)
         return not card.missed
 
     sys.exit(0 if run(main, as_json=as_json) else 1)
@@ -133,7 +133,7 @@ def weighted(view: View, weights: Weights) -> View:
     return replace(view, visible=replace(visible, state=state, earlier=None, base=None))
 
 
-def _measured(view: View, setting: Setting, asked: Sequence[JudgedQuery]) -> Evaluation:
+def _measured(view: View, setting: _Setting, asked: Sequence[JudgedQuery]) -> Evaluation:
     ranking = weighted(view, setting.search.weights)
 
     def search(query: str, limit: int) -> list[Found]:
@@ -142,12 +142,12 @@ def _measured(view: View, setting: Setting, asked: Sequence[JudgedQuery]) -> Eva
     return measured(search, asked, tools=len(view.tools))
 
 
-def _own(config: Path | None, without: Sequence[str]) -> Setting:
-    setting = Setting("this run", DEFAULT_SEARCH if config is None else read_config(config).search)
+def _own(config: Path | None, without: Sequence[str]) -> _Setting:
+    setting = _Setting("this run", DEFAULT_SEARCH if config is None else read_config(config).search)
     return setting.without(without, "--without")
 
 
-def _other(compare: str, own: Setting) -> Setting:
+def _other(compare: str, own: _Setting) -> _Setting:
     """Return the settings that `--compare` names.
 
     Raises:
@@ -169,7 +169,7 @@ def _other(compare: str, own: Setting) -> Setting:
                 f"{compare}: its `{signal}` differs from the `{signal}` of this run",
                 hints=["Run `toolcrib eval` with that configuration, and pass this one to --compare."],
             )
-    return Setting(compare, replace(other, weights=weights))
+    return _Setting(compare, replace(other, weights=weights))
 
 
 def _floor(text: str) -> Floor:

@@ -14,10 +14,10 @@ import click
 import platformdirs
 from rich.table import Table
 
-from toolcrib.cli.clients.file_changes import Change, read
+from toolcrib.cli.clients.file_changes import FileChange, read
 from toolcrib.cli.clients.gateway_command import own_command, shared_command
-from toolcrib.cli.clients.install_plan import Plan, Survey, survey
-from toolcrib.cli.clients.install_records import Records, Sharer, Undoing, carry_out, undo
+from toolcrib.cli.clients.install_plan import InstallPlan, Survey, survey
+from toolcrib.cli.clients.install_records import InstallRecords, SharingClient, UndoPlan, carry_out, undo
 from toolcrib.cli.clients.known_clients import CLIENTS, NAME, KnownClient, Scope, Surroundings
 from toolcrib.cli.options import is_typed, json_option, yes_option
 from toolcrib.cli.terminal_output import escape, fail, plain, print_json, stderr, stdout
@@ -139,7 +139,7 @@ def _install(client: KnownClient, scope: Scope, config: Path | None, move: bool 
         command=own_command(sys.argv[0], sys.prefix, os.environ),
         shared_command=shared_command(sys.prefix),
     )
-    records = Records(platformdirs.user_data_path("toolcrib"), client, scope, found.file)
+    records = InstallRecords(platformdirs.user_data_path("toolcrib"), client, scope, found.file)
     sharers = records.sharers(found.config, found.section, Surroundings.here())
     if not asking.as_json:
         _introduce(found)
@@ -166,7 +166,7 @@ def _install(client: KnownClient, scope: Scope, config: Path | None, move: bool 
 def _undo(client: KnownClient, scope: Scope, asking: _Asking) -> None:
     surroundings = Surroundings.here()
     file = read(client.places[scope](surroundings).file)
-    records = Records(platformdirs.user_data_path("toolcrib"), client, scope, file)
+    records = InstallRecords(platformdirs.user_data_path("toolcrib"), client, scope, file)
     record = records.last()
     if record is None:
         if asking.as_json:
@@ -213,7 +213,7 @@ def _introduce(found: Survey) -> None:
         _say(f"{_servers(count)} more in the scope `{scope}`. Use `--scope {scope}` for those.")
 
 
-def _show(changes: Iterable[Change]) -> None:
+def _show(changes: Iterable[FileChange]) -> None:
     for change in changes:
         stdout.print()
         for line in change.diff():
@@ -222,7 +222,7 @@ def _show(changes: Iterable[Change]) -> None:
     stdout.print()
 
 
-def _remark(found: Survey, plan: Plan, sharers: Sequence[Sharer]) -> None:
+def _remark(found: Survey, plan: InstallPlan, sharers: Sequence[SharingClient]) -> None:
     """Print what a person should know before they confirm."""
     title = found.client.title
     if plan.moved:
@@ -260,7 +260,7 @@ def _remark(found: Survey, plan: Plan, sharers: Sequence[Sharer]) -> None:
         _bullet(f"Everyone needs the program `{found.command[0]}` on the PATH.")
 
 
-def _remark_undoing(client: KnownClient, found: Undoing) -> None:
+def _remark_undoing(client: KnownClient, found: UndoPlan) -> None:
     config = found.record.config
     stay = f" These servers stay in it: {', '.join(found.left)}." if found.left else ""
     if found.sharers:
@@ -296,12 +296,12 @@ def _bullet(text: str) -> None:
     stdout.print(line, soft_wrap=False)
 
 
-def _listed(sharers: Sequence[Sharer]) -> str:
+def _listed(sharers: Sequence[SharingClient]) -> str:
     names = [str(each) for each in sharers]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _use(sharers: Sequence[Sharer]) -> str:
+def _use(sharers: Sequence[SharingClient]) -> str:
     return "uses" if len(sharers) == 1 else "use"
 
 
@@ -317,7 +317,7 @@ def _them(names: Sequence[str]) -> str:
 
 
 def _wire(
-    found: Survey, plan: Plan, sharers: Sequence[Sharer], *, written: bool, backup: Path | None = None
+    found: Survey, plan: InstallPlan, sharers: Sequence[SharingClient], *, written: bool, backup: Path | None = None
 ) -> dict[str, Any]:
     return {
         "client": found.client.name,
@@ -335,7 +335,7 @@ def _wire(
 
 
 def _undone_wire(
-    client: KnownClient, scope: Scope, file: Path, found: Undoing | None, *, written: bool
+    client: KnownClient, scope: Scope, file: Path, found: UndoPlan | None, *, written: bool
 ) -> dict[str, Any]:
     return {
         "client": client.name,
@@ -350,9 +350,9 @@ def _undone_wire(
     }
 
 
-def _sharer_wire(sharer: Sharer) -> dict[str, str]:
+def _sharer_wire(sharer: SharingClient) -> dict[str, str]:
     return {"client": sharer.client.name, "scope": sharer.scope.value, "file": str(sharer.file)}
 
 
-def _change_wire(change: Change) -> dict[str, Any]:
+def _change_wire(change: FileChange) -> dict[str, Any]:
     return {"path": str(change.path), "diff": change.diff()}

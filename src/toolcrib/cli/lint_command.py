@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.view import View
-from toolcrib.cli.config_mistakes import Slips
+from toolcrib.cli.config_mistakes import ConfigMistakes
 from toolcrib.cli.opened_catalog import opened
 from toolcrib.cli.options import config_either_way, is_typed, json_option, tools_option, wait_option
 from toolcrib.cli.terminal_output import plain, print_json, run, stderr, stdout
@@ -204,8 +204,8 @@ async def _of_config(config: Path, wait_s: float, wanted: _Wanted) -> AsyncItera
         for aside in entry.set_aside:
             reason = f"it is ignored: {aside.reason}"
             yield replace(_finding(rule, f"{entry.name}.{aside.name}", reason, file=config), line=line)
-    for slip in Slips(read, view):
-        yield _finding("configuration-slip", str(config), slip, file=config)
+    for mistake in ConfigMistakes(read, view):
+        yield _finding("configuration-slip", str(config), mistake, file=config)
     for problem in passed_over:
         yield _finding("registration-unusable", "registered", problem)
     for bundle in read.bundles:

@@ -65,7 +65,7 @@ async def opened(
     wanted: Callable[[str], bool] | None = None,
     bundle: str | None = None,
     searched: bool = False,
-    tells_of_quarantine: bool = True,
+    reports_quarantine: bool = True,
     principal: Principal = LOCAL,
     sees_all: bool = False,
 ) -> AsyncGenerator[Toolcrib]:
@@ -74,7 +74,7 @@ async def opened(
     It is yielded when all sources have listed their tools, or after `wait_s`. With `wanted`, only servers and plugins
     with accepted names start. With `bundle`, only the tools of that bundle exist. With `searched`, search uses the
     configured embedding model and history. Together with `tools`, it uses all search settings of the configuration, if
-    one was named. With `tells_of_quarantine`, quarantined definitions are reported on standard error. If the policy
+    one was named. With `reports_quarantine`, quarantined definitions are reported on standard error. If the policy
     hides everything from `principal`, that is reported there too, except with `sees_all`.
 
     Raises:
@@ -108,16 +108,16 @@ async def opened(
             await _wait(crib, wait_s, principal)
             if await crib.guard.has_changed():  # only now all tools are known that a definition can be confused with
                 await crib.rejudge()
-            if tells_of_quarantine:
-                _tell_of_quarantine(crib)
-            if not sees_all and (told := told_of_hidden(crib, principal, is_part=wanted is not None)):
-                stderr.print(plain(told), markup=False, style="yellow")
+            if reports_quarantine:
+                _report_quarantine(crib)
+            if not sees_all and (text := hidden_warning(crib, principal, is_part=wanted is not None)):
+                stderr.print(plain(text), markup=False, style="yellow")
             if tools is not None:
-                _tell_of_ignored(crib, tools)
+                _report_ignored(crib, tools)
             yield crib
 
 
-def told_of_hidden(crib: Toolcrib, principal: Principal, *, is_part: bool = False) -> str | None:
+def hidden_warning(crib: Toolcrib, principal: Principal, *, is_part: bool = False) -> str | None:
     """Return a sentence for the owner if the policy hides everything that was listed from `principal`, else None.
 
     With `is_part`, only some of the configured sources were started, so the sentence names them.
@@ -155,17 +155,17 @@ async def until_understood(crib: Toolcrib, wait_s: float) -> None:
         )
 
 
-def _tell_of_quarantine(crib: Toolcrib) -> None:
+def _report_quarantine(crib: Toolcrib) -> None:
     entries = {**crib.registry.state.sources, **crib.isolated_sources.open_overlay(LOCAL.id).sources}.values()
     judged = [each for entry in entries for each in entry.judgements.values() if each.shown is not each.tool]
     if judged:
         hidden = sum(each.shown is None for each in judged)
         counts = {"hidden": hidden, "shown as pinned": len(judged) - hidden}
-        told = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
-        stderr.print(f"Quarantined definitions: {told}. Run `toolcrib drift` to see why.", style="yellow")
+        text = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
+        stderr.print(f"Quarantined definitions: {text}. Run `toolcrib drift` to see why.", style="yellow")
 
 
-def _tell_of_ignored(crib: Toolcrib, tools: Path) -> None:
+def _report_ignored(crib: Toolcrib, tools: Path) -> None:
     aside = [aside for entry in crib.view().sources.values() for aside in entry.set_aside]
     for each in aside[:SHOWN_IGNORED]:
         stderr.print(f"Ignored: {plain(each.name[:80])}: {plain(each.reason)}", markup=False, style="yellow")

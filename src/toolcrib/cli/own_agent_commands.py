@@ -20,7 +20,7 @@ from toolcrib.cli.options import (
     tools_option,
     wait_option,
 )
-from toolcrib.cli.terminal_output import plain, print_json, run, stderr, stdout, tell_unavailable, write
+from toolcrib.cli.terminal_output import plain, print_json, report_unavailable, run, stderr, stdout, write
 from toolcrib.config import read_config
 from toolcrib.config.registrations import joined
 from toolcrib.core.errors import ToolNotFound
@@ -82,19 +82,21 @@ def describe(
 
     async def main() -> None:
         async with opened(config, tools, wait_s=wait_s, bundle=bundle) as crib:
-            told = crib.describe(DetailLevel(detail), budget_tokens)
+            described = crib.describe(DetailLevel(detail), budget_tokens)
             if as_json:
-                print_json(told.to_wire())
+                print_json(described.to_wire())
                 return
             if stdout.is_terminal:
-                stdout.print(plain(told.text), markup=False, end="")
+                stdout.print(plain(described.text), markup=False, end="")
             else:  # keep every byte: a prompt cache depends on it
-                write(told.text)
+                write(described.text)
             if lost := crib.list().missing.unavailable:
-                tell_unavailable(lost)
-            count = len(told.left_out)
+                report_unavailable(lost)
+            count = len(described.left_out)
             left = f"; {count:,} more not shown" if count else ""
-            stderr.print(f"About {told.tokens:,} tokens; {len(told.shown):,} tools{left}.", style="dim", markup=False)
+            stderr.print(
+                f"About {described.tokens:,} tokens; {len(described.shown):,} tools{left}.", style="dim", markup=False
+            )
 
     run(main, as_json=as_json)
 
@@ -111,8 +113,8 @@ def instructions(config: Path, operations: str, *, full: bool) -> None:
             chosen(operations),
             top_level(joined(read_config(config), registrations_of(config).all()).config),
         )
-        told = rules(exposed, inside, full=True) if full else briefing(exposed, inside).instructions
-        stdout.print(told, markup=False, soft_wrap=True)
+        text = rules(exposed, inside, full=True) if full else briefing(exposed, inside).instructions
+        stdout.print(text, markup=False, soft_wrap=True)
 
     run(main, as_json=False)
 
@@ -186,7 +188,7 @@ def grammar(
             print_json(asdict(made))
             return
         write(plain(made.text) if stdout.is_terminal else made.text)
-        _tell(made)
+        _report(made)
 
     run(main, as_json=as_json)
 
@@ -220,7 +222,7 @@ def _print_strict(schemas: Mapping[str, Mapping[str, Any]]) -> None:
     )
 
 
-def _tell(made: Grammar) -> None:
+def _report(made: Grammar) -> None:
     for degraded in made.degraded:
         name = plain(degraded.tool or "its arguments")
         stderr.print(f"The grammar allows any object for {name}: {plain(degraded.why)}.", style="yellow", markup=False)

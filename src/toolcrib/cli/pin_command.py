@@ -22,10 +22,10 @@ from toolcrib.catalog.definition_guard import DefinitionGuard
 from toolcrib.cli.opened_catalog import pins_of
 from toolcrib.cli.options import config_option, json_option, wait_option, yes_option
 from toolcrib.cli.pinned_definitions import (
-    Chosen,
-    Definition,
-    Look,
-    Standing,
+    OfferedDefinition,
+    PinComparison,
+    PinState,
+    ToolSelection,
     grades_of,
     id_of,
     not_looked_at,
@@ -46,7 +46,7 @@ from toolcrib.definitions.drift import Verdict
 from toolcrib.definitions.drift.definition_json import definition_of
 from toolcrib.definitions.pins import Pin
 
-_NEW = {Standing.NEW, Standing.UNPINNED}
+_NEW = {PinState.NEW, PinState.UNPINNED}
 
 
 @click.command()
@@ -98,12 +98,12 @@ async def _pin(
 ) -> bool:
     """Show what would be pinned, ask, and pin it. Returns False if anything was not pinned."""
     who = _who(by)
-    look = (await Look.at(config, wait_s)).only(what, config)
-    offer = _Offer.of(look, {(each.source, each.origin, each.name) for each in pins_of(config).all()})
+    comparison = (await PinComparison.at(config, wait_s)).only(what, config)
+    offer = _Offer.of(comparison, {(each.source, each.origin, each.name) for each in pins_of(config).all()})
     if not as_json:
         _show(offer, full=full)
-        show_unlisted(look.unlisted)
-        show_elsewhere(look.elsewhere)
+        show_unlisted(comparison.unlisted)
+        show_elsewhere(comparison.elsewhere)
     confirmation = Confirmation(sys.stdin, sys.stdout, sys.stderr, yes=yes, as_json=as_json)
     writes = bool(offer.all) and confirmation.agrees(f"Pin {counted(len(offer.all), 'definition')} as {who}?")
     store = pins_of(config)
@@ -111,15 +111,15 @@ async def _pin(
         with using(store, "written"):
             DefinitionGuard(store).pin([(each.entry, each.judgement) for each in offer.all], who)
     if as_json:
-        wire = {**offer.to_wire(), "not_looked_at": not_looked_at(look)}
+        wire = {**offer.to_wire(), "not_looked_at": not_looked_at(comparison)}
         print_json({"config": str(config), "written": writes, "by": who, **wire})
     elif writes:
         stdout.print(f"Pinned {counted(len(offer.all), 'definition')} as {plain(who)}.", markup=False)
     elif offer.all:
         confirmation.explain_refusal("Nothing was pinned")
-    elif not look.unlisted:
+    elif not comparison.unlisted:
         stdout.print("There is nothing to pin." if offer.unchanged else "No server offers tools.")
-    return (writes or not offer.all) and not look.unlisted
+    return (writes or not offer.all) and not comparison.unlisted
 
 
 async def _unpin(what: Sequence[str], config: Path, *, by: str | None, yes: bool, as_json: bool) -> bool:
@@ -140,7 +140,7 @@ async def _unpin(what: Sequence[str], config: Path, *, by: str | None, yes: bool
         print_json({"config": str(config), "written": writes, "by": who, "removed": [*map(_wire, pins)]})
     elif writes:
         stdout.print(f"Removed {counted(len(pins), 'pin')} as {plain(who)}.", markup=False)
-        _tell_of_unpinned(config, {pin.source for pin in pins} - {pin.source for pin in left})
+        _report_unpinned(config, {pin.source for pin in pins} - {pin.source for pin in left})
     elif pins:
         confirmation.explain_refusal("Nothing was removed")
     else:
@@ -176,25 +176,25 @@ async def _show_log_of_pins(what: Sequence[str], config: Path, *, as_json: bool)
 class _Offer:
     """The definitions that would be pinned."""
 
-    shown: tuple[Definition, ...]
+    shown: tuple[OfferedDefinition, ...]
     """New and changed definitions."""
     unchanged: int
     gone: int
-    moved: tuple[Definition, ...]
+    moved: tuple[OfferedDefinition, ...]
     """Definitions that are pinned in a different configuration, or under a different name of their source."""
 
     @classmethod
-    def of(cls, look: Look, known: set[tuple[str, str, str]]) -> _Offer:
+    def of(cls, comparison: PinComparison, known: set[tuple[str, str, str]]) -> _Offer:
         """`known` holds the source, origin and name of each pin of this configuration."""
-        unchanged = [each for each in look.definitions if each.standing is Standing.UNCHANGED]
+        unchanged = [each for each in comparison.definitions if each.pin_state is PinState.UNCHANGED]
         moved = [
             each for each in unchanged if (each.entry.name, each.entry.origin, each.judgement.tool.name) not in known
         ]
-        shown = [each for each in look.definitions if each.standing is not Standing.UNCHANGED]
-        return cls(tuple(shown), len(unchanged) - len(moved), len(look.gone), tuple(moved))
+        shown = [each for each in comparison.definitions if each.pin_state is not PinState.UNCHANGED]
+        return cls(tuple(shown), len(unchanged) - len(moved), len(comparison.gone), tuple(moved))
 
     @property
-    def all(self) -> tuple[Definition, ...]:
+    def all(self) -> tuple[OfferedDefinition, ...]:
         return (*self.shown, *self.moved)
 
     def to_wire(self) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def _pins(what: Sequence[str], config: Path, *, ended: bool = False) -> tuple[Pi
         InvalidConfig: the configuration cannot be used, or the pins cannot be read.
         NotFound: a word in `what` matches nothing.
     """
-    chosen = Chosen(what, read_config(config).source_names)
+    chosen = ToolSelection(what, read_config(config).source_names)
     store = pins_of(config)
     with using(store):
         pins = store.log() if ended else store.all()
@@ -244,7 +244,7 @@ def _show(offer: _Offer, *, full: bool) -> None:
     for each in offer.shown:
         judgement = each.judgement
         name = (shown_name(each.id), "bold")
-        if each.standing in _NEW:
+        if each.pin_state in _NEW:
             stdout.print(Text.assemble(("new      ", "green"), name, "  ", _summary(each)))
         else:
             line = Text.assemble(("changed  ", "yellow"), name, "  ")
@@ -257,36 +257,36 @@ def _show(offer: _Offer, *, full: bool) -> None:
         show_details(drift.changes if drift else (), each.suspicions, drift.omitted if drift else 0)
     if offer.shown:
         stdout.print()
-    for count, told in (
-        (sum(each.standing in _NEW for each in offer.shown), "new"),
-        (sum(each.standing is Standing.CHANGED for each in offer.shown), "changed"),
+    for count, label in (
+        (sum(each.pin_state in _NEW for each in offer.shown), "new"),
+        (sum(each.pin_state is PinState.CHANGED for each in offer.shown), "changed"),
         (offer.unchanged, "as pinned"),
         (offer.gone, "pinned, but not offered any more. Pass `--remove` to remove their pins."),
         (len(offer.moved), "pinned for a different configuration, or under a different name of the server"),
     ):
         if count:
-            stdout.print(f"{count:>6,}  {told}")
+            stdout.print(f"{count:>6,}  {label}")
 
 
 def _show_definition(tool: Tool) -> None:
     """Print everything that a model may read."""
     try:
-        told = json.dumps(definition_of(tool), indent=2, ensure_ascii=False, default=dict)
+        text = json.dumps(definition_of(tool), indent=2, ensure_ascii=False, default=dict)
     except RecursionError:
-        told = "The definition is nested too deeply to be shown."
-    for line in told.split("\n"):
+        text = "The definition is nested too deeply to be shown."
+    for line in text.split("\n"):
         show(Text(f"  {visible(line)}"))
 
 
-def _summary(each: Definition) -> Text:
+def _summary(each: OfferedDefinition) -> Text:
     return Text(shown_name(summarize(each.judgement.tool.description or "")), "dim")
 
 
-def _versions(each: Definition) -> str:
+def _versions(each: OfferedDefinition) -> str:
     return " → ".join(str(version) for version in (each.pin and each.pin.version, each.judgement.version) if version)
 
 
-def _tell_of_unpinned(config: Path, sources: set[str]) -> None:
+def _report_unpinned(config: Path, sources: set[str]) -> None:
     """Say what happens to sources without any pins: their tools may be shown, which is easy to overlook."""
     if not sources:
         return
@@ -296,8 +296,8 @@ def _tell_of_unpinned(config: Path, sources: set[str]) -> None:
         Verdict.QUARANTINE: "its tools are not shown",
     }[read_config(config).pins.unpinned]
     for source in sorted(sources):
-        told = f"Nothing of {shown_name(source)} is pinned any more: {now} (`toolcrib.pins.unpinned`)."
-        stderr.print(told, markup=False, style="yellow")
+        text = f"Nothing of {shown_name(source)} is pinned any more: {now} (`toolcrib.pins.unpinned`)."
+        stderr.print(text, markup=False, style="yellow")
 
 
 def _show_pins(pins: Sequence[Pin]) -> None:

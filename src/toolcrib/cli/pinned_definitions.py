@@ -39,7 +39,7 @@ SHOWN_NAMES = 4
 """How many tools are named when the same applies to several."""
 
 
-class Standing(StrEnum):
+class PinState(StrEnum):
     """How a definition compares with what was pinned."""
 
     UNCHANGED = "unchanged"
@@ -51,7 +51,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class OfferedDefinition:
     """What a source offers under one name."""
 
     entry: SourceEntry
@@ -64,11 +64,11 @@ class Definition:
         return self.judgement.tool.id
 
     @property
-    def standing(self) -> Standing:
+    def pin_state(self) -> PinState:
         drift = self.judgement.drift
         if drift is None:
-            return Standing.NEW if self.judgement.origin.is_pinned else Standing.UNPINNED
-        return Standing.CHANGED if drift.grades else Standing.UNCHANGED
+            return PinState.NEW if self.judgement.origin.is_pinned else PinState.UNPINNED
+        return PinState.CHANGED if drift.grades else PinState.UNCHANGED
 
     @property
     def suspicions(self) -> tuple[Suspicion, ...]:
@@ -86,7 +86,7 @@ class Definition:
 
     def to_wire(self) -> dict[str, Any]:
         judgement = self.judgement
-        wire: dict[str, Any] = {"tool_id": self.id, "standing": self.standing.value}
+        wire: dict[str, Any] = {"tool_id": self.id, "standing": self.pin_state.value}
         if judgement.drift is not None and judgement.drift.grades:
             wire |= judgement.drift.to_wire()
         return wire | {
@@ -100,7 +100,7 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class GoneTool:
     """A pinned tool that its source does not offer any more."""
 
     pin: Pin
@@ -116,11 +116,11 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PinComparison:
     """The result of listing all sources, sorted by id."""
 
-    definitions: tuple[Definition, ...]
-    gone: tuple[Gone, ...]
+    definitions: tuple[OfferedDefinition, ...]
+    gone: tuple[GoneTool, ...]
     unlisted: tuple[SourceEntry, ...]
     """Sources that did not list their tools, by name."""
     unjudged: tuple[str, ...]
@@ -129,7 +129,7 @@ class Look:
     """Names of isolated servers that the local principal has no access to."""
 
     @classmethod
-    async def at(cls, config: Path, wait_s: float) -> Look:
+    async def at(cls, config: Path, wait_s: float) -> PinComparison:
         """Start all servers of `config`: a definition can be suspicious because of the others.
 
         Raises:
@@ -138,15 +138,15 @@ class Look:
         store = pins_of(config)
         with using(store):
             store.all()  # fail before a server is started
-        async with opened(config, None, wait_s=wait_s, tells_of_quarantine=False, sees_all=True) as crib:
+        async with opened(config, None, wait_s=wait_s, reports_quarantine=False, sees_all=True) as crib:
             return cls._of(crib, store, crib.with_registered(read_config(config)))
 
     @classmethod
-    def _of(cls, crib: Toolcrib, store: PinStore, config: Config) -> Look:
+    def _of(cls, crib: Toolcrib, store: PinStore, config: Config) -> PinComparison:
         # Read everything that was listed, whatever the policy hides: the person who runs this owns the policy.
         entries = {**crib.registry.state.sources, **crib.isolated_sources.open_overlay(LOCAL.id).sources}
-        definitions: list[Definition] = []
-        gone: list[Gone] = []
+        definitions: list[OfferedDefinition] = []
+        gone: list[GoneTool] = []
         unlisted = [entry for entry in entries.values() if entry.status is not SourceStatus.READY]
         listed = [entry for entry in entries.values() if entry.status is SourceStatus.READY]
         unjudged = [entry.name for entry in listed if not entry.origin]
@@ -158,9 +158,9 @@ class Look:
             for name, judgement in entry.judgements.items():
                 if not judgement.origin.is_known:
                     raise unusable(store, crib.guard.problem or "")
-                definitions.append(Definition(entry, judgement, pins.pop(name, None)))
+                definitions.append(OfferedDefinition(entry, judgement, pins.pop(name, None)))
             aside = {each.name: each.reason for each in entry.set_aside}
-            gone += [Gone(pin, aside.get(name)) for name, pin in pins.items()]
+            gone += [GoneTool(pin, aside.get(name)) for name, pin in pins.items()]
         elsewhere = [server.name for server in config.enabled if server.of(LOCAL.id) is None]
         return cls(
             tuple(sorted(definitions, key=lambda each: each.id)),
@@ -170,7 +170,7 @@ class Look:
             tuple(sorted(elsewhere)),
         )
 
-    def only(self, what: Sequence[str], config: Path) -> Look:
+    def only(self, what: Sequence[str], config: Path) -> PinComparison:
         """Keep only what `what` names: sources, tool ids or patterns of ids. An empty `what` keeps everything.
 
         Raises:
@@ -178,7 +178,7 @@ class Look:
         """
         if not what:
             return self
-        chosen = Chosen(what, read_config(config).source_names)
+        chosen = ToolSelection(what, read_config(config).source_names)
         sources = {*(entry.name for entry in self.unlisted), *self.elsewhere}
         ids = [each.id for each in (*self.definitions, *self.gone)]
         for word in chosen.what:
@@ -188,7 +188,7 @@ class Look:
                 text = f"`{word}` is defined in your configuration, so there is nothing to pin."
                 raise NotFound(text)
             raise chosen.unmet(word, ids)
-        return Look(
+        return PinComparison(
             tuple(each for each in self.definitions if each.id in chosen),
             tuple(each for each in self.gone if each.id in chosen),
             tuple(entry for entry in self.unlisted if any(_may_be_of(word, entry.name) for word in chosen.what)),
@@ -197,7 +197,7 @@ class Look:
         )
 
 
-class Chosen:
+class ToolSelection:
     """Tool ids chosen by source name, by id or by pattern."""
 
     def __init__(self, what: Iterable[str], labels: Mapping[str, str]) -> None:
@@ -258,7 +258,7 @@ def pin_wire(pin: Pin) -> dict[str, Any]:
     return {"version": pin.version, "at": when(pin).isoformat(timespec="seconds"), "by": pin.by, "origin": pin.shown}
 
 
-def told_of(pin: Pin) -> str:
+def pinned_when(pin: Pin) -> str:
     return f"{when(pin):%Y-%m-%d} by {shown_name(pin.by)}"
 
 
@@ -286,8 +286,8 @@ def shown_name(text: str, most: int = NAME_CHARS) -> str:
 
 def grades_of(drift: Drift) -> Text:
     """List the grades of a change, the most serious first."""
-    told = sorted(drift.grades, key=tuple(Grade).index, reverse=True)
-    return Text(", ").join(Text(grade.value, _STYLES[grade]) for grade in told)
+    grades = sorted(drift.grades, key=tuple(Grade).index, reverse=True)
+    return Text(", ").join(Text(grade.value, _STYLES[grade]) for grade in grades)
 
 
 def show_details(changes: Iterable[Change], suspicions: Iterable[Suspicion], omitted: int = 0) -> None:
@@ -304,8 +304,8 @@ def show_details(changes: Iterable[Change], suspicions: Iterable[Suspicion], omi
     if omitted:
         grid.add_row("", "", "", Text(f"and {omitted:,} more changes", "dim"))
     for each in suspicions:
-        told = Text.assemble(f"{each.rule}: {visible(each.why)}: ", (f"“{visible(each.excerpt)}”", "bold"))
-        grid.add_row("", Text("suspicious", "magenta"), Text(shown_name(each.place, PLACE_CHARS)), told)
+        text = Text.assemble(f"{each.rule}: {visible(each.why)}: ", (f"“{visible(each.excerpt)}”", "bold"))
+        grid.add_row("", Text("suspicious", "magenta"), Text(shown_name(each.place, PLACE_CHARS)), text)
     if grid.row_count:
         show(grid)
 
@@ -325,8 +325,8 @@ def _moved(change: Change) -> Text:
 def show_unlisted(unlisted: Iterable[SourceEntry]) -> None:
     """Print on standard error why these sources were not compared."""
     for entry in unlisted:
-        told = f"Not compared: {shown_name(entry.name)}: {plain(_why(entry))}"
-        stderr.print(told, markup=False, style="red", soft_wrap=False)
+        text = f"Not compared: {shown_name(entry.name)}: {plain(_why(entry))}"
+        stderr.print(text, markup=False, style="red", soft_wrap=False)
 
 
 def show_elsewhere(names: Collection[str]) -> None:
@@ -335,10 +335,10 @@ def show_elsewhere(names: Collection[str]) -> None:
         stderr.print(whose, markup=False, style="yellow")
 
 
-def not_looked_at(look: Look) -> list[dict[str, str | None]]:
+def not_looked_at(comparison: PinComparison) -> list[dict[str, str | None]]:
     return [
-        *({"source": entry.name, "reason": _why(entry)} for entry in look.unlisted),
-        *({"source": name, "reason": f"`{LOCAL.id}` has no access to it"} for name in look.elsewhere),
+        *({"source": entry.name, "reason": _why(entry)} for entry in comparison.unlisted),
+        *({"source": name, "reason": f"`{LOCAL.id}` has no access to it"} for name in comparison.elsewhere),
     ]
 
 

@@ -18,7 +18,7 @@ _VERBS = {Access.CALL: "opens", Access.ASK: "asks a person about", Access.SEE: "
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class RuleMatches:
     """What one rule matches on its own, without its principals and without the rules before it."""
 
     number: int
@@ -35,7 +35,7 @@ class Matches:
         return not (self.tool_count or self.claiming or self.matches_others)
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """One sentence about this rule."""
         verb = _VERBS[self.rule.then]
         if self.matches_nothing:
@@ -60,7 +60,7 @@ class Matches:
         }
 
 
-def matches_of(config: Config, view: View) -> Iterator[Matches]:
+def matches_of(config: Config, view: View) -> Iterator[RuleMatches]:
     """Yield the matches of each rule of `config`. `view` must hold everything that was listed, also hidden tools."""
     if config.policy is None:
         return
@@ -86,7 +86,7 @@ def matches_of(config: Config, view: View) -> Iterator[Matches]:
         matches_others = not is_all_known or any(rule.meets(subject, None) for subject in others)
         # Resources do not have to be listed. A colon marks the pattern of a resource's URI.
         matches_others = matches_others or any(":" in pattern for pattern in rule.tools or ())
-        yield Matches(number, rule, count, claiming, matches_others)
+        yield RuleMatches(number, rule, count, claiming, matches_others)
 
 
 def _others(view: View) -> Iterator[Subject]:

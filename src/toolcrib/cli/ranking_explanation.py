@@ -17,7 +17,7 @@ _WORD = re.compile(r"[^\s,;:!?\"“”()\[\]{}]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RankedTool:
     """The place of one tool in the ranking of a query."""
 
     tool_id: str
@@ -41,13 +41,13 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
+class FailedQuery:
     """A query that was not answered perfectly, and the reason."""
 
     answer: Answer
-    relevant: tuple[Standing, ...]
+    relevant: tuple[RankedTool, ...]
     """The right tools with their ranks in the whole catalog, best first. Tools without a rank come last."""
-    above: tuple[Standing, ...]
+    above: tuple[RankedTool, ...]
     """Other tools on the first page that rank above a right tool."""
 
     def to_wire(self) -> dict[str, Any]:
@@ -56,12 +56,12 @@ class Mistake:
             "query": self.answer.judged.query,
             NDCG: round(self.answer.scores[0], 4),
             "refused": not self.answer.found,
-            "relevant": [standing.to_wire() for standing in self.relevant],
-            "above": [standing.to_wire() for standing in self.above],
+            "relevant": [each.to_wire() for each in self.relevant],
+            "above": [each.to_wire() for each in self.above],
         }
 
 
-def examined(view: View, answer: Answer) -> Mistake:
+def examined(view: View, answer: Answer) -> FailedQuery:
     """Rank the whole catalog for the query of `answer`, and find the ranks of its right tools.
 
     `view` must rank as `answer` was ranked, but refuse nothing: so an empty page can be explained, too.
@@ -70,27 +70,27 @@ def examined(view: View, answer: Answer) -> Mistake:
     ranked = view.search(query, limit=len(view.tools)).hits
     hits = {hit.tool_id: (rank, hit) for rank, hit in enumerate(ranked, 1)}
     relevant = sorted(
-        (_standing(view, query, tool_id, hits.get(tool_id)) for tool_id in wanted),
-        key=lambda standing: (standing.rank or len(hits) + 1, standing.tool_id),
+        (_ranked_tool(view, query, tool_id, hits.get(tool_id)) for tool_id in wanted),
+        key=lambda each: (each.rank or len(hits) + 1, each.tool_id),
     )
     last = relevant[-1].rank or len(hits) + 1
     above = [
-        _standing(view, query, found.tool_id, hits.get(found.tool_id))
+        _ranked_tool(view, query, found.tool_id, hits.get(found.tool_id))
         for rank, found in enumerate(answer.found, 1)
         if found.tool_id not in wanted and rank < last
     ]
-    return Mistake(answer, tuple(relevant), tuple(above))
+    return FailedQuery(answer, tuple(relevant), tuple(above))
 
 
-def _standing(view: View, query: str, tool_id: str, ranked: tuple[int, Hit] | None) -> Standing:
+def _ranked_tool(view: View, query: str, tool_id: str, ranked: tuple[int, Hit] | None) -> RankedTool:
     if (tool := view.tools.get(tool_id)) is None:
-        return Standing(tool_id, None, None, reason="it is not in the catalog")
+        return RankedTool(tool_id, None, None, reason="it is not in the catalog")
     document = document_of(view.sources, view.visible.state.categories, tool)
     words = _shared(query, (term for field, _ in WEIGHTS.of_fields(document) for term in field))
     if ranked is not None:
-        return Standing(tool_id, ranked[0], ranked[1].confidence, words)
+        return RankedTool(tool_id, ranked[0], ranked[1].confidence, words)
     reason = "it is not among the matches" if words else "it has no word of the query"
-    return Standing(tool_id, None, None, words, reason)
+    return RankedTool(tool_id, None, None, words, reason)
 
 
 def _shared(query: str, held: Iterable[str]) -> tuple[str, ...]:
@@ -100,9 +100,9 @@ def _shared(query: str, held: Iterable[str]) -> tuple[str, ...]:
     """
     known = frozenset(held)
     found: list[str] = []
-    told: set[str] = set()
+    shown_terms: set[str] = set()
     for word in _WORD.findall(query):
-        new = [term for term in dict.fromkeys(terms(word)) if term in known and term not in told]
-        told.update(new)
+        new = [term for term in dict.fromkeys(terms(word)) if term in known and term not in shown_terms]
+        shown_terms.update(new)
         found += [word.strip(".'’")] if new and word.isascii() else new
     return tuple(found)

@@ -126,7 +126,7 @@ def _register(config: Path, tool_id: str, declaration: dict[str, Any], schema: P
                 raise InvalidConfig(f"`{tool_id}` is already registered. Nothing was changed.", hints=[hint])
             return registering.added(rows, [new])
 
-        _tell(config, *_changed(registrations_of(config), change), as_json=as_json)
+        _report(config, *_changed(registrations_of(config), change), as_json=as_json)
 
     run(main, as_json=as_json)
 
@@ -167,7 +167,7 @@ def unregister(
             before, after = _changed(registrations_of(config), lambda rows: registering.removed(rows, keys))
         except NotFound as error:
             raise NotFound(error.message, hints=["Run `toolcrib export` to see what is registered."]) from error
-        _tell(config, before, after, as_json=as_json)
+        _report(config, before, after, as_json=as_json)
 
     run(main, as_json=as_json)
 
@@ -214,7 +214,7 @@ def import_(file: Path, config: Path, *, replacing: bool, dry_run: bool, as_json
             return registering.added(rows, new, replacing=replacing)
 
         before, after = ((rows := store.all()), tuple(change(rows))) if dry_run else _changed(store, change)
-        _tell(config, before, after, as_json=as_json, dry_run=dry_run)
+        _report(config, before, after, as_json=as_json, dry_run=dry_run)
 
     run(main, as_json=as_json)
 
@@ -254,7 +254,7 @@ def _changed(
     return before, after
 
 
-def _tell(
+def _report(
     config: Path,
     before: Sequence[Registration],
     after: Sequence[Registration],

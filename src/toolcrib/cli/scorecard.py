@@ -12,7 +12,7 @@ from rich.table import Table
 
 from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.view import View
-from toolcrib.cli.ranking_explanation import Mistake, Standing
+from toolcrib.cli.ranking_explanation import FailedQuery, RankedTool
 from toolcrib.cli.terminal_output import escape, plain, stderr, stdout
 from toolcrib.search.evaluation import NDCG, Answer, Change, Comparison, Estimate, Evaluation, Floor
 
@@ -39,7 +39,7 @@ SHOWN_WORDS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class OtherSettings:
     """The results of the same queries with different settings."""
 
     name: str
@@ -53,9 +53,9 @@ class Scorecard:
     evaluation: Evaluation
     unknown: Mapping[str, tuple[str, ...]]
     """Names that no definition has, by query id."""
-    mistakes: tuple[Mistake, ...]
-    """The worst mistakes first."""
-    other: Other | None
+    failed_queries: tuple[FailedQuery, ...]
+    """The worst failed_queries first."""
+    other: OtherSettings | None
     floors: tuple[Floor, ...]
 
     @property
@@ -66,7 +66,7 @@ class Scorecard:
         wire = self.evaluation.to_wire()
         wire["unknown"] = {query_id: list(names) for query_id, names in self.unknown.items()}
         wire["categories"] = [group.to_wire() for group in self.evaluation.groups]
-        wire["worst"] = [mistake.to_wire() for mistake in self.mistakes]
+        wire["worst"] = [failed.to_wire() for failed in self.failed_queries]
         wire["answers"] = [_answer_wire(answer) for answer in self.evaluation.answers]
         if self.floors:
             wire["floors"] = [
@@ -105,13 +105,13 @@ def _answer_wire(answer: Answer) -> dict[str, Any]:
 # -- what a person sees -----------------------------------------------------------------------------------------------
 
 
-def tell_of_unavailable(view: View) -> None:
+def report_unavailable(view: View) -> None:
     lost = sorted(name for name, entry in view.sources.items() if entry.status is not SourceStatus.READY)
     if lost:
         stderr.print(f"Not searched, because unavailable: {plain(', '.join(lost))}.", style="yellow", markup=False)
 
 
-def tell_of_unknown(unknown: Mapping[str, tuple[str, ...]]) -> None:
+def report_unknown(unknown: Mapping[str, tuple[str, ...]]) -> None:
     if not unknown:
         return
     what = "1 query names tools" if len(unknown) == 1 else f"{len(unknown)} queries name tools"
@@ -122,7 +122,7 @@ def tell_of_unknown(unknown: Mapping[str, tuple[str, ...]]) -> None:
         stderr.print(f"  … and {len(unknown) - SHOWN_UNKNOWN} more (`--json` has all).", style="yellow", markup=False)
 
 
-def tell_of_missed(card: Scorecard) -> None:
+def report_missed(card: Scorecard) -> None:
     for floor in card.missed:
         stderr.print(f"[bold red]Below the floor[/]: {_missed(card.evaluation, floor)}", soft_wrap=True)
 
@@ -149,10 +149,10 @@ def show(card: Scorecard) -> None:
         _show_changes(card.other.comparison)
     if len(evaluation.groups) > 1:
         _show_groups(evaluation)
-    if card.mistakes:
+    if card.failed_queries:
         _print("\n[bold]Worst[/]")
-    for mistake in card.mistakes:
-        _show_mistake(mistake)
+    for failed in card.failed_queries:
+        _show_failed_query(failed)
 
 
 def _print(shown: Any, indent: int = 0) -> None:
@@ -202,11 +202,11 @@ def _interval(estimate: Estimate) -> str:
 
 def _show_refused(evaluation: Evaluation) -> None:
     negatives = len(evaluation.negatives)
-    told = f"empty results for {_share(evaluation.refused, evaluation.queries)}"
+    counts = f"empty results for {_share(evaluation.refused, evaluation.queries)}"
     if evaluation.auroc is None:
-        _print(told)
+        _print(counts)
         return
-    _print(f"{told}, and for {_share(evaluation.rightly_refused, negatives)} that no tool fits")
+    _print(f"{counts}, and for {_share(evaluation.rightly_refused, negatives)} that no tool fits")
     error = evaluation.calibration_error
     gap = f", calibration error {error:.3f}" if error is not None else ""
     _print(f"confidence of the first result: AUROC {evaluation.auroc:.3f}{gap}")
@@ -256,8 +256,8 @@ def _line(text: str, limit: int | None = None) -> str:
     return escape(line if limit is None or len(line) <= limit else f"{line[:limit]}…")
 
 
-def _show_mistake(mistake: Mistake) -> None:
-    answer = mistake.answer
+def _show_failed_query(failed: FailedQuery) -> None:
+    answer = failed.answer
     said = "" if answer.found else ", empty result"
     stdout.print(f"\n[bold]{escape(answer.judged.id)}[/]  [dim]{NDCG} {answer.scores[0]:.2f}{said}[/]", soft_wrap=True)
     _print(_line(answer.judged.query, SHOWN_CHARS), 2)
@@ -266,17 +266,17 @@ def _show_mistake(mistake: Mistake) -> None:
     table.add_column(overflow="fold", ratio=3)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold", ratio=4)
-    shown = mistake.above[:SHOWN_ABOVE]
-    for standing in sorted((*shown, *mistake.relevant), key=lambda standing: standing.rank or math.inf):
-        _add_standing(table, standing, "red" if standing in shown else "green")
-        if (more := len(mistake.above) - len(shown)) and standing is shown[-1]:
+    shown = failed.above[:SHOWN_ABOVE]
+    for ranked in sorted((*shown, *failed.relevant), key=lambda ranked: ranked.rank or math.inf):
+        _add_ranked_tool(table, ranked, "red" if ranked in shown else "green")
+        if (more := len(failed.above) - len(shown)) and ranked is shown[-1]:
             table.add_row("", f"[dim]… {more} more above[/]", "", "")
     _print(table, 2)
 
 
-def _add_standing(table: Table, standing: Standing, style: str) -> None:
-    words = ", ".join(standing.words[:SHOWN_WORDS]) + (", …" if len(standing.words) > SHOWN_WORDS else "")
-    rank = str(standing.rank) if standing.rank is not None else "–"
-    confidence = f"{standing.confidence:.2f}" if standing.confidence is not None else ""
-    why = standing.reason if standing.reason is not None else words or "no word in common"
-    table.add_row(rank, f"[{style}]{escape(standing.tool_id)}[/]", confidence, f"[dim]{escape(why)}[/]")
+def _add_ranked_tool(table: Table, ranked: RankedTool, style: str) -> None:
+    words = ", ".join(ranked.words[:SHOWN_WORDS]) + (", …" if len(ranked.words) > SHOWN_WORDS else "")
+    rank = str(ranked.rank) if ranked.rank is not None else "–"
+    confidence = f"{ranked.confidence:.2f}" if ranked.confidence is not None else ""
+    why = ranked.reason if ranked.reason is not None else words or "no word in common"
+    table.add_row(rank, f"[{style}]{escape(ranked.tool_id)}[/]", confidence, f"[dim]{escape(why)}[/]")

@@ -23,9 +23,9 @@ from toolcrib.cli.opened_catalog import (
     default_approvals,
     default_cache,
     default_vectors,
+    hidden_warning,
     pins_of,
     registrations_of,
-    told_of_hidden,
 )
 from toolcrib.cli.options import config_either_way, no_audit_option, operations_option
 from toolcrib.cli.terminal_output import fail, log_warnings, plain, run, stderr
@@ -109,8 +109,8 @@ def serve(
         _serve_program(named[1], named[2], http, operations, bundle=bundle)
         return
     if (module := _module_meant(config)) is not None:
-        told = f"{config}: this is a Python module. Name the Toolcrib object in it, for example `{module}:crib`"
-        fail(InvalidConfig(told), as_json=False)
+        text = f"{config}: this is a Python module. Name the Toolcrib object in it, for example `{module}:crib`"
+        fail(InvalidConfig(text), as_json=False)
     config = _in_project(config)
     log_warnings()
     definitions = None if no_cache else DefinitionStore(cache or default_cache())
@@ -131,7 +131,7 @@ def serve(
         if bundle is None:
             return None
         crib.confine(bundle)
-        return partial(_tell_if_incomplete, crib, bundle, principal)
+        return partial(_report_if_incomplete, crib, bundle, principal)
 
     async def over_pipes() -> None:
         from toolcrib.surfaces.mcp_gateway.stdio import serve_stdio
@@ -145,11 +145,11 @@ def serve(
             crib = opened(audit)
             read = crib.add_config(config)
             _look_for_garbage()
-            tell_of_bundle = kept_within(crib, LOCAL)
+            report_bundle = kept_within(crib, LOCAL)
 
             async def alongside() -> None:
-                if tell_of_bundle is not None:
-                    await tell_of_bundle()
+                if report_bundle is not None:
+                    await report_bundle()
                 await _warn_if_hidden(crib, read)
 
             await serve_stdio(crib, read, exposed=operations, alongside=alongside)
@@ -262,11 +262,11 @@ async def _warn_if_hidden(crib: Toolcrib, config: Config) -> None:
     if any(server.isolation == "principal" and server.of(LOCAL.id) is not None for server in config.enabled):
         return
     await crib.ready(principal=None)
-    if (told := told_of_hidden(crib, LOCAL)) is not None:
-        logger.warning("%s: %s Clients over standard input and output are this principal.", config.path, told)
+    if (text := hidden_warning(crib, LOCAL)) is not None:
+        logger.warning("%s: %s Clients over standard input and output are this principal.", config.path, text)
 
 
-async def _tell_if_incomplete(crib: Toolcrib, bundle: str, principal: Principal | None) -> None:
+async def _report_if_incomplete(crib: Toolcrib, bundle: str, principal: Principal | None) -> None:
     """When the sources are ready, print what `bundle` is missing for `principal`; see `Toolcrib.resolve`."""
     await crib.ready(principal=principal)
     try:

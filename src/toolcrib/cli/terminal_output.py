@@ -211,7 +211,7 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
                 say(f"  {error.diagnosis}")
             stderr.print(f"  Next: toolcrib doctor{_pointed_at()}", markup=False)
         elif error.next_action is not None:
-            tell_next(error.next_action)
+            show_next_action(error.next_action)
     sys.exit(2 if isinstance(error, InvalidConfig) else 1)
 
 
@@ -222,13 +222,13 @@ def say(sentences: str, *, heading: str = "") -> None:
     stderr.print(Text.assemble((heading, "bold red"), plain(sentences)), soft_wrap=not stderr.is_terminal)
 
 
-def tell_unavailable(sources: Iterable[str]) -> None:
+def report_unavailable(sources: Iterable[str]) -> None:
     """Print the sources whose tools are missing, and the command that says why."""
-    told = f"Unavailable: {', '.join(sources)}. Run `toolcrib doctor{_pointed_at()}` to see why."
-    stderr.print(plain(told), markup=False, style="yellow")
+    text = f"Unavailable: {', '.join(sources)}. Run `toolcrib doctor{_pointed_at()}` to see why."
+    stderr.print(plain(text), markup=False, style="yellow")
 
 
-def tell_next(action: NextAction) -> None:
+def show_next_action(action: NextAction) -> None:
     """Print the next action as a command."""
     stderr.print(f"  Next: {_as_command(action.operation, action.arguments)}", markup=False)
 

@@ -11,9 +11,9 @@ from typing import cast
 
 import click
 
-from toolcrib.cli.clients.file_changes import Change, check_writable, read
+from toolcrib.cli.clients.file_changes import FileChange, check_writable, read
 from toolcrib.cli.clients.file_changes import write as write_file
-from toolcrib.cli.clients.jsonc_document import Document, Malformed, dump
+from toolcrib.cli.clients.jsonc_document import JsoncDocument, MalformedJson, dump
 from toolcrib.cli.options import json_option
 from toolcrib.cli.terminal_output import fail, print_json, stderr, stdout
 from toolcrib.config import OUR_KEY, parse_config
@@ -72,13 +72,13 @@ def _add(entry: Mapping[str, object], path: Path) -> None:
         raise InvalidConfig(f"{path}: file not found")
     section = (OUR_KEY, "auth")
     try:
-        document = Document(file.text)
+        document = JsoncDocument(file.text)
         there = (document.at(section) or {}).get("tokens", [])
         if not isinstance(there, list):
-            raise Malformed("toolcrib.auth.tokens: must be a list")
+            raise MalformedJson("toolcrib.auth.tokens: must be a list")
         changed = document.with_members(section, {"tokens": dump([*cast("list[object]", there), entry])})
-    except Malformed as error:
+    except MalformedJson as error:
         raise InvalidConfig(f"{path}: {error}") from error
     parse_config(changed.text, path)
     check_writable(file)
-    write_file(Change(file, file.encoded(changed.text)))
+    write_file(FileChange(file, file.encoded(changed.text)))

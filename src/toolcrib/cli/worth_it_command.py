@@ -47,7 +47,7 @@ HEAVIEST = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class _Weight:
     """The size of something that a model reads, in UTF-8 bytes of compact JSON."""
 
     size: int = 0
@@ -61,29 +61,29 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerWeight:
+class _ServerWeight:
     """The sizes of the definitions of one server."""
 
     name: str
-    tools: tuple[tuple[str, Weight], ...]
+    tools: tuple[tuple[str, _Weight], ...]
     """Pairs of a tool id and its size, heaviest first."""
 
     @property
-    def weight(self) -> Weight:
-        return Weight(sum(weight.size for _, weight in self.tools))
+    def weight(self) -> _Weight:
+        return _Weight(sum(weight.size for _, weight in self.tools))
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class _Worth:
     """What a model reads without Toolcrib and with it."""
 
-    servers: tuple[ServerWeight, ...]
+    servers: tuple[_ServerWeight, ...]
     """Heaviest first."""
-    before_search: Weight
+    before_search: _Weight
     """The size of the operations and the instructions."""
-    search: Weight
+    search: _Weight
     """The median size of a page of search results. Tools of this catalog are searched for by their own summaries."""
-    expansion: Weight
+    expansion: _Weight
     """The median size of one expansion."""
     missing: tuple[str, ...] = ()
     """Servers that could not be listed, so their size is unknown."""
@@ -93,17 +93,17 @@ class Worth:
         return sum(len(server.tools) for server in self.servers)
 
     @property
-    def now(self) -> Weight:
-        return Weight(sum(server.weight.size for server in self.servers))
+    def now(self) -> _Weight:
+        return _Weight(sum(server.weight.size for server in self.servers))
 
     @property
-    def one_use(self) -> Weight:
-        return Weight(self.search.size + self.expansion.size)
+    def one_use(self) -> _Weight:
+        return _Weight(self.search.size + self.expansion.size)
 
     @property
-    def handful(self) -> Weight:
+    def handful(self) -> _Weight:
         """The size with Toolcrib after a handful of tools were looked up."""
-        return Weight(self.before_search.size + HANDFUL * self.one_use.size)
+        return _Weight(self.before_search.size + HANDFUL * self.one_use.size)
 
     @property
     def uses_until_even(self) -> int:
@@ -161,7 +161,7 @@ def worth_it(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) 
     Ends with a verdict: worth it, or not. Exits with 1 if the verdict depends on servers that cannot be listed.
     """
 
-    async def main() -> Worth:
+    async def main() -> _Worth:
         weighed_config = config
         if tools is None and (behind := _behind(config)) is not None:
             weighed_config = behind
@@ -190,28 +190,28 @@ def _behind(config: Path) -> Path | None:
             return None
 
 
-def weighed(crib: Toolcrib, named: Sequence[Top]) -> Worth:
+def weighed(crib: Toolcrib, named: Sequence[Top]) -> _Worth:
     """Measure the catalog of `crib`. `named` holds the top-level categories that the instructions list."""
     view = crib.view()
-    servers: dict[str, list[tuple[str, Weight]]] = {
+    servers: dict[str, list[tuple[str, _Weight]]] = {
         name: [] for name, entry in view.sources.items() if entry.status is SourceStatus.READY
     }
     for tool in view.tools.values():
-        servers[tool.source].append((tool.id, Weight(size_of(_as_shown(tool)))))
-    weights = [ServerWeight(name, _heaviest_first(tools)) for name, tools in servers.items()]
+        servers[tool.source].append((tool.id, _Weight(size_of(_as_shown(tool)))))
+    weights = [_ServerWeight(name, _heaviest_first(tools)) for name, tools in servers.items()]
     weights.sort(key=lambda server: (-server.weight.size, server.name))
-    told = briefing(SETS[DEFAULT_SET], named).size
+    text = briefing(SETS[DEFAULT_SET], named).size
     probes = _spread(view)
-    return Worth(
+    return _Worth(
         tuple(weights),
-        Weight(told),
+        _Weight(text),
         _median(size_of(crib.search_tools(tool.summary).to_wire()) for tool in probes),
         _median(size_of(crib.expand_tool(tool.id).to_wire()) for tool in probes),
         tuple(sorted(name for name, entry in view.sources.items() if entry.status is not SourceStatus.READY)),
     )
 
 
-def reason(worth: Worth) -> str:
+def reason(worth: _Worth) -> str:
     """Return full sentences that explain the verdict."""
     now, handful = worth.now.tokens, worth.handful.tokens
     if not worth.tools and not worth.missing:
@@ -222,8 +222,8 @@ def reason(worth: Worth) -> str:
         return f"{with_it}; {without}, {now / handful:.1f} times as much."
     if worth.is_worth_it is None:
         others = f" For the other servers: {_VERDICTS[False]}." if worth.tools else ""
-        told = f"{with_it}; {without}, not counting {', '.join(worth.missing)}."
-        return f"{told}{others} Run `toolcrib doctor` to see what is wrong."
+        text = f"{with_it}; {without}, not counting {', '.join(worth.missing)}."
+        return f"{text}{others} Run `toolcrib doctor` to see what is wrong."
     if worth.uses_until_even == 0:
         return f"{with_it}; {without}. Toolcrib costs more from the first tool on."
     uses = f"{worth.uses_until_even} tool{'s' * (worth.uses_until_even != 1)}"
@@ -232,7 +232,7 @@ def reason(worth: Worth) -> str:
     return f"{with_it}; {without}. That saves too little for the two extra steps before each new tool."
 
 
-def heaviest(servers: Iterable[ServerWeight]) -> tuple[tuple[str, Weight], ...]:
+def heaviest(servers: Iterable[_ServerWeight]) -> tuple[tuple[str, _Weight], ...]:
     """Return the heaviest tools of all servers."""
     return _heaviest_first([tool for server in servers for tool in server.tools])[:HEAVIEST]
 
@@ -254,29 +254,29 @@ def _spread(view: View) -> list[Tool]:
     return tools[::step]
 
 
-def _median(sizes: Iterable[int]) -> Weight:
+def _median(sizes: Iterable[int]) -> _Weight:
     measured = [*sizes]
-    return Weight(round(median(measured))) if measured else Weight()
+    return _Weight(round(median(measured))) if measured else _Weight()
 
 
-def _heaviest_first(tools: Sequence[tuple[str, Weight]]) -> tuple[tuple[str, Weight], ...]:
+def _heaviest_first(tools: Sequence[tuple[str, _Weight]]) -> tuple[tuple[str, _Weight], ...]:
     return tuple(sorted(tools, key=lambda tool: (-tool[1].size, tool[0])))
 
 
-def _tool_wire(tool_id: str, weight: Weight) -> dict[str, Any]:
+def _tool_wire(tool_id: str, weight: _Weight) -> dict[str, Any]:
     return {"tool_id": tool_id, **weight.to_wire()}
 
 
 _STYLES = {True: "bold green", False: "bold yellow", None: "bold yellow"}
 
 
-def _show(worth: Worth) -> None:
+def _show(worth: _Worth) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("server", "tools", "≈ tokens", "share", "heaviest tool"):
         numeric = column in {"tools", "≈ tokens", "share"}
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for server in worth.servers:
-        name, weight = server.tools[0] if server.tools else ("", Weight())
+        name, weight = server.tools[0] if server.tools else ("", _Weight())
         table.add_row(
             f"[bold]{escape(server.name)}[/]",
             str(len(server.tools)),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolcrib.audit.audit_file import DAY_S, MAX_NAME, reason_of
-from toolcrib.audit.audit_reader import CALLING, AuditReader, Entry, NoAudit
+from toolcrib.audit.audit_reader import CALLING, AuditEntry, AuditReader, NoAudit
 from toolcrib.audit.redaction import REDACTED
 from toolcrib.core.principal import Principal
 from toolcrib.search.history_config import HistoryConfig
@@ -232,7 +232,7 @@ class _Reading:
 class _Search:
     """A search that a call may still follow."""
 
-    entry: Entry
+    entry: AuditEntry
     called: set[str] = field(default_factory=set[str])
     """Tools that were already called after this search."""
 
@@ -252,7 +252,7 @@ class _Past:
         self.changed = set[tuple[int, str]]()
         """Groups whose history has changed."""
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: AuditEntry) -> None:
         if len(entry.principal) >= MAX_NAME:
             return
         trace = entry.trace_id, entry.principal
@@ -270,7 +270,7 @@ class _Past:
                     self._confirm(entry, search.entry.query or "")
                 return
 
-    def _confirm(self, call: Entry, query: str) -> None:
+    def _confirm(self, call: AuditEntry, query: str) -> None:
         group = self._config.group_of(call.principal)
         self._confirmed[group].append(Confirmed(Query.parse(query), call.tool_ids[0], call.at))
         self.changed.add(group)

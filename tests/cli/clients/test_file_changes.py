@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.cli.clients.file_changes import MAX_LINE, PRIVATE, Change, Snapshot, check_writable, read, write
+from toolcrib.cli.clients.file_changes import MAX_LINE, PRIVATE, FileChange, FileSnapshot, check_writable, read, write
 from toolcrib.core.errors import InvalidConfig
 
 
@@ -18,12 +18,12 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def replaced(path: Path, text: str, mode: int | None = None) -> Change:
+def replaced(path: Path, text: str, mode: int | None = None) -> FileChange:
     before = read(path)
-    return Change(before, before.encoded(text), mode)
+    return FileChange(before, before.encoded(text), mode)
 
 
-def refused(change: Change | Path) -> InvalidConfig:
+def refused(change: FileChange | Path) -> InvalidConfig:
     with pytest.raises(InvalidConfig) as error:
         read(change) if isinstance(change, Path) else write(change)
     return error.value
@@ -53,14 +53,14 @@ def test_a_new_file_gets_the_usual_mode_and_its_folders(tmp_path: Path) -> None:
     assert before.text == ""
     mask = os.umask(0o027)
     try:
-        write(Change(before, b"{}"))
+        write(FileChange(before, b"{}"))
     finally:
         os.umask(mask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 def test_a_file_that_is_to_go_goes(file: Path) -> None:
-    write(Change(read(file), None))
+    write(FileChange(read(file), None))
     assert not file.exists()
 
 
@@ -158,8 +158,8 @@ def test_a_read_only_file_is_refused_and_so_is_one_whose_manager_keeps_it_elsewh
 
 def diff(before: str | None, after: str | None) -> list[str]:
     path = Path("mcp.json")
-    snapshot = Snapshot(path, path, None if before is None else before.encode())
-    return Change(snapshot, None if after is None else after.encode()).diff()
+    snapshot = FileSnapshot(path, path, None if before is None else before.encode())
+    return FileChange(snapshot, None if after is None else after.encode()).diff()
 
 
 def test_a_diff_shows_the_change_with_its_place_and_what_is_around_it() -> None:

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.cli.clients.jsonc_document import Document, Malformed, dump
+from toolcrib.cli.clients.jsonc_document import JsoncDocument, MalformedJson, dump
 
 NEW = dump({"command": "x", "args": ["serve"]})
 
 
 def changed(text: str, *path: str, **changes: str | None) -> str:
-    return Document(text).with_members(path, changes).text
+    return JsoncDocument(text).with_members(path, changes).text
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -25,13 +25,13 @@ def changed(text: str, *path: str, **changes: str | None) -> str:
 
 def test_comments_and_trailing_commas_are_read_past() -> None:
     text = '// one\n{ /* two */ "a": ["//no", "/*no*/",], // three\n "b": {"c": 1,},\n}\n'
-    assert Document(text).value == {"a": ["//no", "/*no*/"], "b": {"c": 1}}
+    assert JsoncDocument(text).value == {"a": ["//no", "/*no*/"], "b": {"c": 1}}
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "// nothing yet\n", "/* nor here */"])
 def test_a_text_without_anything_is_an_empty_object(text: str) -> None:
-    assert Document(text).value == {}
-    assert Document(text).at(("mcpServers",)) is None
+    assert JsoncDocument(text).value == {}
+    assert JsoncDocument(text).at(("mcpServers",)) is None
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_a_text_without_anything_is_an_empty_object(text: str) -> None:
     ],
 )
 def test_what_is_no_object_is_refused_with_the_place(text: str, complaint: str) -> None:
-    with pytest.raises(Malformed, match=re.escape(complaint)):
-        Document(text)
+    with pytest.raises(MalformedJson, match=re.escape(complaint)):
+        JsoncDocument(text)
 
 
 @pytest.mark.parametrize(
@@ -64,23 +64,23 @@ def test_what_is_no_object_is_refused_with_the_place(text: str, complaint: str) 
     ],
 )
 def test_a_path_that_does_not_lead_to_one_object_is_refused(text: str, complaint: str) -> None:
-    document = Document(text)
-    with pytest.raises(Malformed, match=re.escape(complaint)):
+    document = JsoncDocument(text)
+    with pytest.raises(MalformedJson, match=re.escape(complaint)):
         document.at(("a", "b"))
-    with pytest.raises(Malformed, match=re.escape(complaint)):
+    with pytest.raises(MalformedJson, match=re.escape(complaint)):
         document.with_members(("a", "b"), {"c": "1"})
 
 
 def test_a_member_that_stands_there_twice_is_not_changed() -> None:
-    with pytest.raises(Malformed, match="duplicate key `a`"):
+    with pytest.raises(MalformedJson, match="duplicate key `a`"):
         changed('{"a": 1, "a": 2}', a=None)
 
 
 def test_the_raw_text_of_a_value_keeps_its_comments_and_is_laid_out_in_steps_of_two() -> None:
     text = '{\n\t"s": {\n\t\t"git": {\n\t\t\t"args": [\n\t\t\t\t"x" // why\n\t\t\t]\n\t\t}\n\t}\n}'
-    assert Document(text).raw(("s", "git")) == '{\n  "args": [\n    "x" // why\n  ]\n}'
-    assert Document(text).raw(("s", "other")) is None
-    assert Document(text).raw(("t", "other")) is None
+    assert JsoncDocument(text).raw(("s", "git")) == '{\n  "args": [\n    "x" // why\n  ]\n}'
+    assert JsoncDocument(text).raw(("s", "other")) is None
+    assert JsoncDocument(text).raw(("t", "other")) is None
 
 
 # -- putting in -------------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_a_member_is_put_in_as_the_others_are_laid_out(before: str, after: str) 
 def test_line_ends_stay_what_they_are() -> None:
     after = changed('{\r\n  "s": {\r\n    "a": 1\r\n  }\r\n}\r\n', "s", t=NEW)
     assert "\n" not in after.replace("\r\n", "")
-    assert Document(after).value == {"s": {"a": 1, "t": json.loads(NEW)}}
+    assert JsoncDocument(after).value == {"s": {"a": 1, "t": json.loads(NEW)}}
 
 
 def test_what_is_put_in_is_indented_as_the_file_is() -> None:
@@ -122,7 +122,7 @@ def test_what_is_put_in_is_indented_as_the_file_is() -> None:
 def test_a_character_that_utf8_cannot_spell_is_written_as_an_escape() -> None:
     after = changed("{}", a=dump({"name": "\ud800", "place": "小屋"}))
     assert after.encode()
-    assert Document(after).value == {"a": {"name": "\ud800", "place": "小屋"}}
+    assert JsoncDocument(after).value == {"a": {"name": "\ud800", "place": "小屋"}}
 
 
 # -- taking out -------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def test_any_change_of_any_text_does_what_was_asked_and_keeps_every_comment_outs
     value = {**outer, "s": inner}
     text = data.draw(written(value))
     raw = {key: None if part is None else dump(part) for key, part in changes.items()}
-    before = Document(text)
+    before = JsoncDocument(text)
     assert before.value == value
     after = before.with_members(("s",), raw)
     put_in = {key: part for key, part in changes.items() if part is not None}
@@ -223,7 +223,7 @@ def test_any_change_of_any_text_does_what_was_asked_and_keeps_every_comment_outs
 def test_what_was_put_in_and_taken_out_again_leaves_the_same_values(
     data: st.DataObject, value: dict[str, Any], key: str, part: object
 ) -> None:
-    document = Document(data.draw(written(value)))
+    document = JsoncDocument(data.draw(written(value)))
     there = document.with_members((), {key: dump(part)})
     assert there.value == {**value, key: part}
     back = there.with_members((), {key: document.raw((key,))})

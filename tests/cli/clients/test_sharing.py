@@ -29,9 +29,9 @@ from tests.examples import examples
 
 from toolcrib.cli.clients.file_changes import read, write
 from toolcrib.cli.clients.install_plan import Survey, survey
-from toolcrib.cli.clients.install_records import Records, carry_out, undo
-from toolcrib.cli.clients.jsonc_document import Document
-from toolcrib.cli.clients.known_clients import CLIENTS, KnownClient, Place, Scope, Surroundings
+from toolcrib.cli.clients.install_records import InstallRecords, carry_out, undo
+from toolcrib.cli.clients.jsonc_document import JsoncDocument
+from toolcrib.cli.clients.known_clients import CLIENTS, KnownClient, Scope, ServersPlace, Surroundings
 from toolcrib.cli.clients.server_entries import served_file, serving
 
 Servers = dict[str, dict[str, Any]]
@@ -48,7 +48,7 @@ class Seat:
     def client(self) -> KnownClient:
         return CLIENTS[self.name]
 
-    def place(self, surroundings: Surroundings) -> Place:
+    def place(self, surroundings: Surroundings) -> ServersPlace:
         return self.client.places[self.scope](surroundings)
 
 
@@ -74,7 +74,7 @@ class Machine:
 
     def entries(self, seat: Seat) -> Servers:
         place = seat.place(self.surroundings)
-        document = Document(read(place.file).text)
+        document = JsoncDocument(read(place.file).text)
         return document.at(place.section(document.value)) or {}
 
     def own(self, seat: Seat) -> Servers:
@@ -96,7 +96,7 @@ class Machine:
         return {config for config in found if config is not None and config.exists()}
 
     def served(self, config: Path) -> Servers:
-        return Document(read(config).text).at(["mcpServers"]) or {}
+        return JsoncDocument(read(config).text).at(["mcpServers"]) or {}
 
     def configs(self) -> Iterator[Path]:
         yield from self.home.glob(".config/toolcrib/**/*.json")
@@ -105,16 +105,16 @@ class Machine:
     def change(self, seat: Seat, changes: Mapping[str, dict[str, Any] | None]) -> None:
         """Edit the client's file, as its owner does."""
         place = seat.place(self.surroundings)
-        document = Document(read(place.file).text)
+        document = JsoncDocument(read(place.file).text)
         raw = {name: None if entry is None else json.dumps(entry) for name, entry in changes.items()}
         place.file.write_text(document.with_members(place.section(document.value), raw).text + "\n")
 
     def change_served(self, config: Path, changes: Mapping[str, dict[str, Any] | None]) -> None:
         raw = {name: None if entry is None else json.dumps(entry) for name, entry in changes.items()}
-        config.write_text(Document(read(config).text).with_members(["mcpServers"], raw).text)
+        config.write_text(JsoncDocument(read(config).text).with_members(["mcpServers"], raw).text)
 
-    def records(self, seat: Seat) -> Records:
-        return Records(self.home / ".local" / "share", seat.client, seat.scope, read(self.file(seat)))
+    def records(self, seat: Seat) -> InstallRecords:
+        return InstallRecords(self.home / ".local" / "share", seat.client, seat.scope, read(self.file(seat)))
 
     def survey(self, seat: Seat) -> Survey:
         return survey(

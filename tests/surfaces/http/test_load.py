@@ -11,7 +11,7 @@ import pytest
 from tests.servers.launching import faulty_entry
 from tests.surfaces.http.asking import ALICE, BOB, TOKENS, Api, served
 
-from toolcrib.audit.audit_reader import AuditReader, Wanted
+from toolcrib.audit.audit_reader import AuditReader, TraceFilter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -29,7 +29,7 @@ async def test_two_thousand_operations_at_once_get_their_own_answers_and_all_sta
         handle = (await api.ask("expand_tool", ALICE, tool_id="bench.add")).json()["handle"]
         assert await _answered_wrongly(api, handle) == []
     with AuditReader(audit) as reader:
-        written = Counter((entry.principal, entry.operation, entry.outcome) for entry in reader.entries(Wanted()))
+        written = Counter((entry.principal, entry.operation, entry.outcome) for entry in reader.entries(TraceFilter()))
     assert written == {
         ("alice", "expand_tool", "ok"): 1,
         ("alice", "call_tool", "ok"): AT_ONCE // 4,

@@ -35,7 +35,7 @@ _BOM = "\ufeff"
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class FileSnapshot:
     """The content of a file at one moment."""
 
     path: Path
@@ -66,10 +66,10 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Change:
+class FileChange:
     """A change of a file."""
 
-    before: Snapshot
+    before: FileSnapshot
     after: bytes | None
     """The new content. None means that the file is deleted."""
     mode: int | None = None
@@ -90,7 +90,7 @@ class Change:
         ]
 
 
-def read(path: Path) -> Snapshot:
+def read(path: Path) -> FileSnapshot:
     """Read the file at `path`.
 
     Raises:
@@ -101,7 +101,7 @@ def read(path: Path) -> Snapshot:
     try:
         status = target.stat()
     except FileNotFoundError:
-        return Snapshot(path, target, None)
+        return FileSnapshot(path, target, None)
     except OSError as error:  # for example, a circle of links, or a folder without permission
         raise _failed(path, "read", error) from error
     if not stat.S_ISREG(status.st_mode):
@@ -111,12 +111,12 @@ def read(path: Path) -> Snapshot:
     if status.st_nlink > 1:
         raise InvalidConfig(f"{path}: the file has {status.st_nlink} hard links, which a change would separate")
     try:
-        return Snapshot(path, target, target.read_bytes(), stat.S_IMODE(status.st_mode))
+        return FileSnapshot(path, target, target.read_bytes(), stat.S_IMODE(status.st_mode))
     except OSError as error:
         raise _failed(path, "read", error) from error
 
 
-def check_writable(snapshot: Snapshot) -> None:
+def check_writable(snapshot: FileSnapshot) -> None:
     """Check that the file and its folder can be written.
 
     Raises:
@@ -132,7 +132,7 @@ def check_writable(snapshot: Snapshot) -> None:
         raise InvalidConfig(f"{snapshot.path}: the folder {folder} is read-only", hints=_managed(snapshot))
 
 
-def write(change: Change) -> None:
+def write(change: FileChange) -> None:
     """Replace the file, if it did not change since it was read.
 
     Other programs see either the old file or the new one. Its mode, owner and extended attributes are kept.
@@ -170,7 +170,7 @@ def write(change: Change) -> None:
         raise
 
 
-def check_unchanged(before: Snapshot) -> None:
+def check_unchanged(before: FileSnapshot) -> None:
     """Check that the file did not change since it was read.
 
     Raises:
@@ -184,7 +184,7 @@ def check_unchanged(before: Snapshot) -> None:
         )
 
 
-def _dress(new: Path, change: Change) -> None:
+def _dress(new: Path, change: FileChange) -> None:
     """Give the new file the permissions, owner and attributes of the old one."""
     target = change.before.target
     if change.before.data is None:
@@ -206,7 +206,7 @@ def _failed(path: Path, what: str, error: OSError) -> InvalidConfig:
     return InvalidConfig(f"{path}: the file cannot be {what}: {error.strerror or error}")
 
 
-def _managed(snapshot: Snapshot) -> list[str]:
+def _managed(snapshot: FileSnapshot) -> list[str]:
     if snapshot.target == Path(os.path.abspath(snapshot.path)):  # noqa: PTH100  `resolve` would follow the links
         return []
     return [f"The path leads to {snapshot.target}. Change it with the program that manages that file."]

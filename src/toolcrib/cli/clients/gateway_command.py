@@ -58,6 +58,6 @@ def _requirement() -> str:
         origin = None
     if origin is None:
         return f"toolcrib=={VERSION}"
-    told = orjson.loads(origin)
-    vcs = told.get("vcs_info")
-    return f"toolcrib @ {vcs['vcs']}+{told['url']}@{vcs['commit_id']}" if vcs else f"toolcrib @ {told['url']}"
+    wire = orjson.loads(origin)
+    vcs = wire.get("vcs_info")
+    return f"toolcrib @ {vcs['vcs']}+{wire['url']}@{vcs['commit_id']}" if vcs else f"toolcrib @ {wire['url']}"

@@ -9,9 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolcrib.cli.clients.file_changes import PRIVATE, Change, Snapshot, check_writable, read
-from toolcrib.cli.clients.jsonc_document import Document, Malformed, dump, members_of
-from toolcrib.cli.clients.known_clients import KnownClient, Place, Scope, Surroundings, default_config, gateway_name
+from toolcrib.cli.clients.file_changes import PRIVATE, FileChange, FileSnapshot, check_writable, read
+from toolcrib.cli.clients.jsonc_document import JsoncDocument, MalformedJson, dump, members_of
+from toolcrib.cli.clients.known_clients import (
+    KnownClient,
+    Scope,
+    ServersPlace,
+    Surroundings,
+    default_config,
+    gateway_name,
+)
 from toolcrib.cli.clients.server_entries import (
     gateway_entry,
     is_toolcrib,
@@ -27,7 +34,7 @@ from toolcrib.core.errors import InvalidConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class EntryEdit:
     """Changed members of one object of a file. Enough to undo the change after other parts of the file changed."""
 
     section: tuple[str, ...]
@@ -38,15 +45,15 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class FileEdit:
+class _FileEdit:
     """The changes of one file in an installation."""
 
-    change: Change
-    edit: Edit
+    change: FileChange
+    edit: EntryEdit
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class UnmovedServer:
     """A server that is not moved, and the reason, as part of a sentence."""
 
     name: str
@@ -54,10 +61,10 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class InstallPlan:
     """Everything that one installation changes, in the order in which it is written."""
 
-    edits: tuple[FileEdit, ...]
+    edits: tuple[_FileEdit, ...]
     moved: tuple[str, ...] = ()
     arriving: tuple[str, ...] = ()
     """The moved servers that were not in the gateway's configuration before."""
@@ -77,15 +84,15 @@ class Survey:
     """The name of the gateway's entry."""
     config: Path
     """The absolute path of the file that the gateway serves."""
-    file: Snapshot
+    file: FileSnapshot
     section: tuple[str, ...]
-    document: Document
-    config_file: Snapshot
-    config_document: Document
+    document: JsoncDocument
+    config_file: FileSnapshot
+    config_document: JsoncDocument
     reference: str | None
     """How the entry names the configuration on every machine. None if it is not shared with a project."""
     movable: tuple[str, ...]
-    kept: tuple[Kept, ...]
+    kept: tuple[UnmovedServer, ...]
     command: tuple[str, ...]
     elsewhere: Mapping[Scope, int]
     """How many servers the client has in its other scopes."""
@@ -98,7 +105,7 @@ class Survey:
         old = (self.document.at(self.section) or {}).get(self.name)
         return str(old["url"]) if old is not None and reaches_shared(old) else None
 
-    def plan(self, *, move: bool) -> Plan:
+    def plan(self, *, move: bool) -> InstallPlan:
         """Plan the changes that add the gateway and, with `move`, move everything movable behind it.
 
         Raises:
@@ -111,34 +118,34 @@ class Survey:
         old = (self.document.at(self.section) or {}).get(self.name)
         entry = gateway_entry(self.client, self._command(old), passed, old)
         document = _edited(self.file, self._with_gateway(old, entry), self.section, dict.fromkeys(moved))
-        edits: list[FileEdit] = []
+        edits: list[_FileEdit] = []
         if self.config_file.data is None or config.text != self.config_document.text:
             mode = None if self.reference is not None else PRIVATE
-            change = Change(self.config_file, self.config_file.encoded(config.text), mode)
-            edits.append(FileEdit(change, _edit(self.config_document, config, (_server_key(config),), moved)))
+            change = FileChange(self.config_file, self.config_file.encoded(config.text), mode)
+            edits.append(_FileEdit(change, _edit(self.config_document, config, (_server_key(config),), moved)))
         if document.text != self.document.text:
-            change = Change(self.file, self.file.encoded(document.text))
-            edits.append(FileEdit(change, _edit(self.document, document, self.section, (*moved, self.name))))
+            change = FileChange(self.file, self.file.encoded(document.text))
+            edits.append(_FileEdit(change, _edit(self.document, document, self.section, (*moved, self.name))))
         for edit in edits:
             check_writable(edit.change.before)
         unset = tuple(name for name in passed if name not in entry.get("env", {}))
         before = _servers(self.config_document)
         arriving = tuple(name for name in moved if name not in before)
-        return Plan(tuple(edits), moved, arriving, tuple(servers), unset)
+        return InstallPlan(tuple(edits), moved, arriving, tuple(servers), unset)
 
-    def _config_with(self, moved: Sequence[str]) -> Document:
+    def _config_with(self, moved: Sequence[str]) -> JsoncDocument:
         """Return the gateway's configuration with the `moved` servers."""
         there = _servers(self.config_document)
         arriving = {name: self.document.raw((*self.section, name)) for name in moved if name not in there}
         if self.config_file.data is None and not arriving:
             if self.named_config:
                 raise InvalidConfig(f"{self.config}: file not found, and there are no servers to move into it")
-            return Document(f'{{\n  "{SERVER_KEYS[0]}": {{}}\n}}\n')
+            return JsoncDocument(f'{{\n  "{SERVER_KEYS[0]}": {{}}\n}}\n')
         config = _edited(self.config_file, self.config_document, (_server_key(self.config_document),), arriving)
         parse_config(config.text, self.config)
         return config
 
-    def _with_gateway(self, old: object, entry: Mapping[str, Any]) -> Document:
+    def _with_gateway(self, old: object, entry: Mapping[str, Any]) -> JsoncDocument:
         """Return the client's file with `entry` instead of `old`. Only changed keys are written, to keep comments."""
         had = members_of(old)
         if had is None:
@@ -209,7 +216,7 @@ def survey(
     reference = client.project.reference_to(file.path, config) if scope is Scope.PROJECT and client.project else None
     off = client.switched_off(document.value)
     movable: list[str] = []
-    kept: list[Kept] = []
+    kept: list[UnmovedServer] = []
     for label, entry in entries.items():
         if label == name:
             continue
@@ -222,7 +229,7 @@ def survey(
         if reason is None:
             movable.append(label)
         else:
-            kept.append(Kept(label, reason))
+            kept.append(UnmovedServer(label, reason))
     return Survey(
         client,
         scope,
@@ -242,17 +249,23 @@ def survey(
     )
 
 
-def _not_in(document: Document, before: Path) -> list[str]:
+def _not_in(document: JsoncDocument, before: Path) -> list[str]:
     """Return the names of servers in the configuration `before` that `document` does not have."""
     there = _servers(document)
-    with contextlib.suppress(InvalidConfig, Malformed):  # a file that cannot be read serves no servers
-        served = _servers(Document(read(before).text))
+    with contextlib.suppress(InvalidConfig, MalformedJson):  # a file that cannot be read serves no servers
+        served = _servers(JsoncDocument(read(before).text))
         return [name for name, entry in served.items() if name not in there or not same_server(there[name], entry)]
     return []
 
 
 def _gateway(
-    client: KnownClient, scope: Scope, file: Snapshot, entries: Mapping[str, Any], *, given: Path | None, default: Path
+    client: KnownClient,
+    scope: Scope,
+    file: FileSnapshot,
+    entries: Mapping[str, Any],
+    *,
+    given: Path | None,
+    default: Path,
 ) -> tuple[str, Path]:
     """Return the name of the gateway's entry, and the file that it serves."""
     named = gateway_name(scope)
@@ -261,14 +274,14 @@ def _gateway(
             f"{file.path}: a different server is named `{named}` there",
             hints=["Rename that server in the file, then run the command again."],
         )
-    told = {name: found.config for name, entry in entries.items() if (found := serving(entry)) is not None}
-    paths = {name: served_file(client, scope, file.path, entries[name]) for name in told}
+    named_files = {name: found.config for name, entry in entries.items() if (found := serving(entry)) is not None}
+    paths = {name: served_file(client, scope, file.path, entries[name]) for name in named_files}
     served = {name: path for name, path in paths.items() if path is not None}
     config = given.absolute() if given is not None else None
     if named in entries:
-        if config is None and told.get(named) is not None and named not in served:
+        if config is None and named_files.get(named) is not None and named not in served:
             raise InvalidConfig(
-                f"{file.path}: `{named}` serves `{told[named]}`, and only the client knows where that is",
+                f"{file.path}: `{named}` serves `{named_files[named]}`, and only the client knows where that is",
                 hints=["Pass that file with --config."],
             )
         return named, config or served.get(named) or default
@@ -282,7 +295,7 @@ def _gateway(
 
 
 def _elsewhere(
-    client: KnownClient, scope: Scope, surroundings: Surroundings, file: Snapshot, document: Document
+    client: KnownClient, scope: Scope, surroundings: Surroundings, file: FileSnapshot, document: JsoncDocument
 ) -> Mapping[Scope, int]:
     """Count the servers in the other scopes. `file` and `document` are those of `scope`."""
     here = client.places[scope](surroundings)
@@ -291,9 +304,9 @@ def _elsewhere(
         if other is scope:
             continue
         place = client.places[other](surroundings)
-        with contextlib.suppress(InvalidConfig, Malformed):  # errors in files of other scopes do not matter here
+        with contextlib.suppress(InvalidConfig, MalformedJson):  # errors in files of other scopes do not matter here
             other_file = read(place.file)
-            other_document = document if other_file.target == file.target else Document(other_file.text)
+            other_document = document if other_file.target == file.target else JsoncDocument(other_file.text)
             if _same_place(here, place, other_document):
                 continue
             entries = other_document.at(place.section(other_document.value)) or {}
@@ -302,13 +315,13 @@ def _elsewhere(
     return counts
 
 
-def _same_place(one: Place, other: Place, document: Document) -> bool:
+def _same_place(one: ServersPlace, other: ServersPlace, document: JsoncDocument) -> bool:
     """Return whether both places are the same object of the same file, whose content is `document`."""
     sections = (one.section(document.value), other.section(document.value))
     return sections[0] == sections[1] and os.path.realpath(one.file) == os.path.realpath(other.file)
 
 
-def _opened(client: KnownClient, place: Place) -> tuple[Snapshot, Document]:
+def _opened(client: KnownClient, place: ServersPlace) -> tuple[FileSnapshot, JsoncDocument]:
     file = read(place.file)
     if file.data is None and place.must_exist is not None and not place.must_exist.is_dir():
         raise InvalidConfig(
@@ -318,36 +331,38 @@ def _opened(client: KnownClient, place: Place) -> tuple[Snapshot, Document]:
     return file, _parsed(file)
 
 
-def _parsed(file: Snapshot) -> Document:
+def _parsed(file: FileSnapshot) -> JsoncDocument:
     try:
-        return Document(file.text)
-    except Malformed as error:
+        return JsoncDocument(file.text)
+    except MalformedJson as error:
         raise InvalidConfig(f"{file.path}: {error}") from error
 
 
-def _at(file: Snapshot, document: Document, section: Sequence[str]) -> dict[str, Any] | None:
+def _at(file: FileSnapshot, document: JsoncDocument, section: Sequence[str]) -> dict[str, Any] | None:
     try:
         return document.at(section)
-    except Malformed as error:
+    except MalformedJson as error:
         raise InvalidConfig(f"{file.path}: {error}") from error
 
 
-def _server_key(document: Document) -> str:
+def _server_key(document: JsoncDocument) -> str:
     """Return the key that holds the servers of a gateway's configuration, now or after the change."""
     return next((key for key in SERVER_KEYS if key in document.value), SERVER_KEYS[0])
 
 
-def _servers(document: Document) -> Mapping[str, Any]:
+def _servers(document: JsoncDocument) -> Mapping[str, Any]:
     return members_of(document.value.get(_server_key(document))) or {}
 
 
-def _edited(file: Snapshot, document: Document, section: Sequence[str], changes: Mapping[str, str | None]) -> Document:
+def _edited(
+    file: FileSnapshot, document: JsoncDocument, section: Sequence[str], changes: Mapping[str, str | None]
+) -> JsoncDocument:
     try:
         return document.with_members(section, changes)
-    except Malformed as error:
+    except MalformedJson as error:
         raise InvalidConfig(f"{file.path}: {error}", hints=["The file was not changed. Edit it by hand."]) from error
 
 
-def _edit(before: Document, after: Document, section: tuple[str, ...], names: Sequence[str]) -> Edit:
+def _edit(before: JsoncDocument, after: JsoncDocument, section: tuple[str, ...], names: Sequence[str]) -> EntryEdit:
     was, is_now = ({name: document.raw((*section, name)) for name in names} for document in (before, after))
-    return Edit(section, was, is_now)
+    return EntryEdit(section, was, is_now)

@@ -19,9 +19,9 @@ from typing import Any
 
 import orjson
 
-from toolcrib.cli.clients.file_changes import PRIVATE, Change, Snapshot, check_writable, read, write
-from toolcrib.cli.clients.install_plan import Edit, Plan
-from toolcrib.cli.clients.jsonc_document import Document, Malformed
+from toolcrib.cli.clients.file_changes import PRIVATE, FileChange, FileSnapshot, check_writable, read, write
+from toolcrib.cli.clients.install_plan import EntryEdit, InstallPlan
+from toolcrib.cli.clients.jsonc_document import JsoncDocument, MalformedJson
 from toolcrib.cli.clients.known_clients import CLIENTS, KnownClient, Scope, Surroundings
 from toolcrib.cli.clients.server_entries import served_file
 from toolcrib.core.errors import InvalidConfig
@@ -30,7 +30,7 @@ _RECORD = "record.json"
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFile:
+class _SavedFile:
     """One file that an installation changed."""
 
     path: Path
@@ -40,11 +40,11 @@ class KeptFile:
     """The previous permissions."""
     after: str
     """The SHA-256 hash of what was written, in hex."""
-    edit: Edit
+    edit: EntryEdit
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class InstallRecord:
     """One installation."""
 
     folder: Path
@@ -52,25 +52,25 @@ class Record:
     """The time of the installation, in ISO 8601."""
     config: Path
     """The file that the gateway serves."""
-    files: tuple[KeptFile, ...]
+    files: tuple[_SavedFile, ...]
     """The changed files in the order of writing: the configuration, then the client's file. A file that was not changed
     is missing. The client's file is also missing in a record that `is_undone`."""
     is_undone: bool = False
     """Whether the client has its servers back, while other clients still use what was added to the configuration."""
 
     @property
-    def client_file(self) -> KeptFile | None:
+    def client_file(self) -> _SavedFile | None:
         """The client's file. Toolcrib never serves a client's own file, so the two paths differ."""
         return next((kept for kept in self.files if kept.path != self.config), None)
 
     @property
-    def config_file(self) -> KeptFile | None:
+    def config_file(self) -> _SavedFile | None:
         """The configuration."""
         return next((kept for kept in self.files if kept.path == self.config), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Sharer:
+class SharingClient:
     """A client that serves a configuration."""
 
     client: KnownClient
@@ -82,33 +82,33 @@ class Sharer:
 
 
 @dataclass(frozen=True, slots=True)
-class Undoing:
+class UndoPlan:
     """The changes that undo an installation, in the order of writing: the client's file first."""
 
-    record: Record
-    changes: tuple[Change, ...]
+    record: InstallRecord
+    changes: tuple[FileChange, ...]
     remarks: tuple[str, ...] = ()
     """Full sentences about what stays as it is, and why."""
-    sharers: tuple[Sharer, ...] = ()
+    sharers: tuple[SharingClient, ...] = ()
     """Other clients that serve the same configuration, which therefore stays as it is."""
     left: tuple[str, ...] = ()
     """Names of servers that this client gets back, and that also stay in the configuration."""
-    earlier: Record | None = None
+    earlier: InstallRecord | None = None
     """The previous installation, through which the client still uses Toolcrib."""
-    settled: tuple[Record, ...] = ()
+    settled: tuple[InstallRecord, ...] = ()
     """Records that are no longer needed. Does not contain `record` if the configuration stays."""
 
 
-class Records:
+class InstallRecords:
     """The installations in one file of one client, stored in `folder`."""
 
-    def __init__(self, folder: Path, client: KnownClient, scope: Scope, file: Snapshot) -> None:
+    def __init__(self, folder: Path, client: KnownClient, scope: Scope, file: FileSnapshot) -> None:
         digest = hashlib.sha256(os.fsencode(file.path.absolute())).hexdigest()[:12]
         self._client, self._scope, self._file = client, scope, file
         self._all = folder / "installs"
         self.folder = self._all / f"{client.name}-{scope}-{digest}"
 
-    def keep(self, plan: Plan, config: Path) -> Record:
+    def keep(self, plan: InstallPlan, config: Path) -> InstallRecord:
         """Save copies of everything that `plan` changes.
 
         Raises:
@@ -116,7 +116,7 @@ class Records:
         """
         number = max((int(path.name) for path in self._numbered()), default=0) + 1
         folder = self.folder / f"{number:04}"
-        kept: list[KeptFile] = []
+        kept: list[_SavedFile] = []
         try:
             folder.mkdir(mode=0o700, parents=True)
             for i, each in enumerate(plan.edits):
@@ -124,14 +124,14 @@ class Records:
                 backup = folder / f"{i}-{before.path.name}" if before.data is not None else None
                 if backup is not None:
                     _write_private(backup, before.data or b"")
-                kept.append(KeptFile(before.path, backup, before.mode, _digest(each.change.after), each.edit))
-            record = Record(folder, datetime.now(UTC).isoformat(timespec="seconds"), config, tuple(kept))
+                kept.append(_SavedFile(before.path, backup, before.mode, _digest(each.change.after), each.edit))
+            record = InstallRecord(folder, datetime.now(UTC).isoformat(timespec="seconds"), config, tuple(kept))
             _write_private(folder / _RECORD, _encoded(record))
         except OSError as error:
             raise InvalidConfig(f"{folder}: cannot write a backup: {error.strerror or error}") from error
         return record
 
-    def last(self) -> Record | None:
+    def last(self) -> InstallRecord | None:
         """Return the latest installation that was not undone, or None.
 
         Raises:
@@ -139,14 +139,14 @@ class Records:
         """
         return next(self._standing(), None)
 
-    def sharers(self, config: Path, section: Sequence[str], surroundings: Surroundings) -> tuple[Sharer, ...]:
+    def sharers(self, config: Path, section: Sequence[str], surroundings: Surroundings) -> tuple[SharingClient, ...]:
         """Return the other clients that serve `config`, by an installation or by an entry that a person wrote.
 
         This client has its servers at `section` of its file. In projects, only the files of this project and those of
         recorded installations are found.
         """
         own = (self._client.name, os.path.realpath(self._file.path), *section)
-        found: dict[tuple[str, ...], Sharer] = {}
+        found: dict[tuple[str, ...], SharingClient] = {}
         for sharer, there in (*_recorded(self._all, config), *_known(surroundings)):
             # Compare paths and not scopes: in a person's home folder, the file of a project can be the person's own.
             key = (sharer.client.name, os.path.realpath(sharer.file), *there)
@@ -154,7 +154,7 @@ class Records:
                 found[key] = sharer
         return tuple(found.values())
 
-    def undoing(self, record: Record, surroundings: Surroundings) -> Undoing:
+    def undoing(self, record: InstallRecord, surroundings: Surroundings) -> UndoPlan:
         """Plan how to undo `record`, the latest installation of this client.
 
         A file that did not change since is restored byte by byte. In a file that changed, only the entries of this
@@ -191,7 +191,7 @@ class Records:
             changes.append(emptied)
         for change in changes:
             check_writable(change.before)
-        return Undoing(
+        return UndoPlan(
             record, tuple(changes), tuple(remarks), sharers, tuple(left), earlier=earlier, settled=tuple(settled)
         )
 
@@ -202,11 +202,11 @@ class Records:
             InvalidConfig: the file cannot be read.
         """
         try:
-            return self._client.places[self._scope](surroundings).section(Document(self._file.text).value)
-        except Malformed as error:
+            return self._client.places[self._scope](surroundings).section(JsoncDocument(self._file.text).value)
+        except MalformedJson as error:
             raise InvalidConfig(f"{self._file.path}: {error}") from error
 
-    def _standing(self) -> Iterator[Record]:
+    def _standing(self) -> Iterator[InstallRecord]:
         """Yield the installations of this client that were not undone, latest first."""
         for folder in sorted(self._numbered(), reverse=True):
             with contextlib.suppress(
@@ -216,7 +216,7 @@ class Records:
                 if not record.is_undone:
                     yield record
 
-    def _left_over(self, config: Path) -> list[Record]:
+    def _left_over(self, config: Path) -> list[InstallRecord]:
         """Return undone installations of any client whose part of `config` is still there."""
         return [each for each in _all_records(self._all) if each.is_undone and _is_same(each.config, config)]
 
@@ -226,33 +226,33 @@ class Records:
         return [path for path in self.folder.iterdir() if path.name.isdecimal()]
 
 
-def carry_out(plan: Plan, records: Records, config: Path) -> Record:
+def carry_out(plan: InstallPlan, records: InstallRecords, config: Path) -> InstallRecord:
     """Write all files of `plan`. If one cannot be written, restore those that were.
 
     Raises:
         InvalidConfig: a file changed since it was read, or cannot be written.
     """
     record = records.keep(plan, config)
-    written: list[Change] = []
+    written: list[FileChange] = []
     try:
         for each in plan.edits:
             write(each.change)
             written.append(each.change)
     except InvalidConfig:
         for change in reversed(written):
-            after = Snapshot(change.before.path, change.before.target, change.after)
-            write(Change(after, change.before.data, change.before.mode))
+            after = FileSnapshot(change.before.path, change.before.target, change.after)
+            write(FileChange(after, change.before.data, change.before.mode))
         forget(record)
         raise
     return record
 
 
-def forget(record: Record) -> None:
+def forget(record: InstallRecord) -> None:
     """Delete a record with its copies."""
     shutil.rmtree(record.folder, ignore_errors=True)
 
 
-def undo(undoing: Undoing) -> None:
+def undo(undoing: UndoPlan) -> None:
     """Write the changes. Delete the record, or keep its part about a configuration that other clients serve.
 
     Raises:
@@ -266,10 +266,10 @@ def undo(undoing: Undoing) -> None:
         left = tuple(kept for kept in undoing.record.files if kept.path == undoing.record.config)
         rest = replace(undoing.record, files=left, is_undone=True)
         path = rest.folder / _RECORD
-        write(Change(read(path), _encoded(rest)))
+        write(FileChange(read(path), _encoded(rest)))
 
 
-def _restored(kept: KeptFile, record: Record) -> list[Change]:
+def _restored(kept: _SavedFile, record: InstallRecord) -> list[FileChange]:
     """Return the change that restores the client's entries, or an empty list if they are as before.
 
     Raises:
@@ -281,23 +281,23 @@ def _restored(kept: KeptFile, record: Record) -> list[Change]:
         if now.data == before:
             return []
         if now.data is None:
-            raise Malformed("the file was deleted")
+            raise MalformedJson("the file was deleted")
         if _digest(now.data) == kept.after:
-            return [Change(now, before, kept.mode)]
-        back, changed = _put_back(Document(now.text), kept.edit)
+            return [FileChange(now, before, kept.mode)]
+        back, changed = _put_back(JsoncDocument(now.text), kept.edit)
         if changed:
-            raise Malformed(f"`{changed[0]}` was changed since then")
-        return [] if back is None else [Change(now, now.encoded(back.text))]
-    except (Malformed, InvalidConfig) as error:
-        told = error.message if isinstance(error, InvalidConfig) else f"{kept.path}: {error}"
+            raise MalformedJson(f"`{changed[0]}` was changed since then")
+        return [] if back is None else [FileChange(now, now.encoded(back.text))]
+    except (MalformedJson, InvalidConfig) as error:
+        problem = error.message if isinstance(error, InvalidConfig) else f"{kept.path}: {error}"
         copy = f"The previous content is in {kept.backup}." if kept.backup else "The file did not exist before."
         raise InvalidConfig(
-            f"{told}; the file changed after {record.at}, so it was not restored",
+            f"{problem}; the file changed after {record.at}, so it was not restored",
             hints=[f"{copy} Restore by hand what you need, then delete {record.folder}."],
         ) from error
 
 
-def _emptied(parts: Sequence[KeptFile]) -> tuple[Change | None, list[str]]:
+def _emptied(parts: Sequence[_SavedFile]) -> tuple[FileChange | None, list[str]]:
     """Return the change that removes what several installations added to a configuration, and what stays, with reasons.
 
     While the file is exactly what one of them wrote, it becomes what that installation found. Without other changes,
@@ -314,19 +314,19 @@ def _emptied(parts: Sequence[KeptFile]) -> tuple[Change | None, list[str]]:
             data, mode = (written.backup.read_bytes() if written.backup is not None else None), written.mode
         if data is not None and rest:
             now_or_then = replace(now, data=data)
-            document = Document(now_or_then.text)
+            document = JsoncDocument(now_or_then.text)
             for kept in rest:
                 back, changed = _put_back(document, kept.edit)
                 document = back or document
                 remarks += [f"{path}: `{name}` was changed since then, so it was not removed." for name in changed]
             data = now_or_then.encoded(document.text)
-        return (None if data == now.data else Change(now, data, mode)), remarks
-    except (Malformed, InvalidConfig) as error:
-        told = error.message if isinstance(error, InvalidConfig) else f"{path}: {error}"
-        return None, [f"{told}; the file was not changed."]
+        return (None if data == now.data else FileChange(now, data, mode)), remarks
+    except (MalformedJson, InvalidConfig) as error:
+        problem = error.message if isinstance(error, InvalidConfig) else f"{path}: {error}"
+        return None, [f"{problem}; the file was not changed."]
 
 
-def _put_back(document: Document, edit: Edit) -> tuple[Document | None, list[str]]:
+def _put_back(document: JsoncDocument, edit: EntryEdit) -> tuple[JsoncDocument | None, list[str]]:
     """Return the document with the entries before `edit`, or None if that changes nothing, and names changed since."""
     back: dict[str, str | None] = {}
     changed: list[str] = []
@@ -341,56 +341,56 @@ def _put_back(document: Document, edit: Edit) -> tuple[Document | None, list[str
     return (document.with_members(edit.section, back) if back else None), changed
 
 
-def _recorded(folder: Path, config: Path) -> Iterator[tuple[Sharer, Sequence[str]]]:
+def _recorded(folder: Path, config: Path) -> Iterator[tuple[SharingClient, Sequence[str]]]:
     """Yield clients that were installed to serve `config`, with the place of the servers in their files."""
     for record in _all_records(folder):
         name, _, scope = record.folder.parent.name.rpartition("-")[0].rpartition("-")  # CLIENT-SCOPE-DIGEST
         if record.is_undone or not _is_same(record.config, config) or name not in CLIENTS or scope not in {*Scope}:
             continue
         if (kept := record.client_file) is not None:
-            yield Sharer(CLIENTS[name], Scope(scope), kept.path), kept.edit.section
+            yield SharingClient(CLIENTS[name], Scope(scope), kept.path), kept.edit.section
 
 
-def _known(surroundings: Surroundings) -> Iterator[tuple[Sharer, Sequence[str]]]:
+def _known(surroundings: Surroundings) -> Iterator[tuple[SharingClient, Sequence[str]]]:
     """Yield all clients that may be on this machine."""
     for client in CLIENTS.values():
         for scope, place in client.places.items():
-            with contextlib.suppress(InvalidConfig, Malformed):
+            with contextlib.suppress(InvalidConfig, MalformedJson):
                 at = place(surroundings)
-                yield Sharer(client, scope, at.file), at.section(Document(read(at.file).text).value)
+                yield SharingClient(client, scope, at.file), at.section(JsoncDocument(read(at.file).text).value)
 
 
-def served_here(surroundings: Surroundings) -> Mapping[Path, Sequence[Sharer]]:
+def served_here(surroundings: Surroundings) -> Mapping[Path, Sequence[SharingClient]]:
     """Return the configurations that clients here serve with Toolcrib, and those clients. Skips unreadable files."""
-    found: dict[Path, list[Sharer]] = {}
+    found: dict[Path, list[SharingClient]] = {}
     seen: set[tuple[str, ...]] = set()
     for sharer, section in _known(surroundings):
         key = (os.path.realpath(sharer.file), *section)
         if key in seen:  # in a person's home folder, the file of a project can be the person's own
             continue
         seen.add(key)
-        with contextlib.suppress(InvalidConfig, Malformed):
+        with contextlib.suppress(InvalidConfig, MalformedJson):
             for path in dict.fromkeys(_served_by(sharer, section)):
                 found.setdefault(path, []).append(sharer)
     return found
 
 
-def _serves(sharer: Sharer, section: Sequence[str], config: Path) -> bool:
+def _serves(sharer: SharingClient, section: Sequence[str], config: Path) -> bool:
     """Return whether a client has an entry for Toolcrib with `config`. True if its file cannot be read."""
     try:
         return any(_is_same(path, config) for path in _served_by(sharer, section))
-    except (InvalidConfig, Malformed):
+    except (InvalidConfig, MalformedJson):
         return True
 
 
-def _served_by(sharer: Sharer, section: Sequence[str]) -> Iterator[Path]:
+def _served_by(sharer: SharingClient, section: Sequence[str]) -> Iterator[Path]:
     """Yield the configurations of a client's entries for Toolcrib. Raises errors from reading its file."""
-    entries = Document(read(sharer.file).text).at(section) or {}
+    entries = JsoncDocument(read(sharer.file).text).at(section) or {}
     served = (served_file(sharer.client, sharer.scope, sharer.file, entry) for entry in entries.values())
     return (path for path in served if path is not None)
 
 
-def _all_records(folder: Path) -> Iterator[Record]:
+def _all_records(folder: Path) -> Iterator[InstallRecord]:
     for path in sorted(folder.glob(f"*/*/{_RECORD}")):
         with contextlib.suppress(OSError, InvalidConfig):
             yield _from_wire(path.parent, path.read_bytes())
@@ -404,7 +404,7 @@ def _alike(one: str | None, other: str | None) -> bool:
     """Return whether two raw values are equal after parsing."""
     if one is None or other is None:
         return one is other
-    return Document(f'{{"": {one}}}').value == Document(f'{{"": {other}}}').value
+    return JsoncDocument(f'{{"": {one}}}').value == JsoncDocument(f'{{"": {other}}}').value
 
 
 def _digest(data: bytes | None) -> str:
@@ -418,11 +418,11 @@ def _write_private(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _encoded(record: Record) -> bytes:
+def _encoded(record: InstallRecord) -> bytes:
     return orjson.dumps(_to_wire(record), option=orjson.OPT_INDENT_2)
 
 
-def _to_wire(record: Record) -> dict[str, Any]:
+def _to_wire(record: InstallRecord) -> dict[str, Any]:
     return {
         "version": 1,
         "at": record.at,
@@ -443,20 +443,20 @@ def _to_wire(record: Record) -> dict[str, Any]:
     }
 
 
-def _from_wire(folder: Path, data: bytes) -> Record:
+def _from_wire(folder: Path, data: bytes) -> InstallRecord:
     try:
         wire = orjson.loads(data)
         files = tuple(
-            KeptFile(
+            _SavedFile(
                 Path(each["path"]),
                 folder / each["backup"] if each["backup"] is not None else None,
                 each["mode"],
                 each["after_sha256"],
-                Edit(tuple(each["section"]), each["before"], each["after"]),
+                EntryEdit(tuple(each["section"]), each["before"], each["after"]),
             )
             for each in wire["files"]
         )
-        return Record(folder, wire["at"], Path(wire["config"]), files, wire.get("undone", False))
+        return InstallRecord(folder, wire["at"], Path(wire["config"]), files, wire.get("undone", False))
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise InvalidConfig(
             f"{folder / _RECORD}: cannot read this record", hints=["The copies next to it are the previous files."]

@@ -14,12 +14,12 @@ UNIT = "  "
 """One indentation step in the canonical layout of raw values."""
 
 
-class Malformed(ValueError):
+class MalformedJson(ValueError):
     """The text is not valid JSON, or has an unexpected form. The message says where, as part of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class _Member:
     """One member of an object, and its position in the text."""
 
     key: str
@@ -33,22 +33,22 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Braces:
+class _Braces:
     """The position of an object in the text."""
 
     start: int
     """The position of `{`."""
     end: int
     """The position of `}`."""
-    members: tuple[Member, ...]
+    members: tuple[_Member, ...]
 
 
 @dataclass(frozen=True)
-class Document:
+class JsoncDocument:
     """A JSON object as people write it: with comments and trailing commas, or an empty text.
 
     Raises:
-        Malformed: the text is anything else.
+        MalformedJson: the text is anything else.
     """
 
     text: str
@@ -61,7 +61,7 @@ class Document:
         """The parsed object. A text that is empty or has only comments is an empty object."""
         value = members_of(self._parsed)
         if value is None:
-            raise Malformed("the file must contain an object")
+            raise MalformedJson("the file must contain an object")
         return value
 
     @cached_property
@@ -72,22 +72,22 @@ class Document:
         try:
             return json.loads(text, parse_constant=_refuse_constant)
         except json.JSONDecodeError as error:
-            raise Malformed(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
+            raise MalformedJson(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
         except RecursionError as error:
-            raise Malformed("nested too deeply") from error
+            raise MalformedJson("nested too deeply") from error
         except ValueError as error:
-            raise Malformed(str(error)) from error
+            raise MalformedJson(str(error)) from error
 
     def at(self, path: Sequence[str]) -> dict[str, Any] | None:
         """Return the object at `path`, or None if it does not exist.
 
         Raises:
-            Malformed: a value on the path is not an object, or there is a duplicate key on the path or in the object.
+            MalformedJson: a value on the path is not an object, or a key is duplicate on the path or in the object.
         """
         braces = self._braces_at(path)
         there = Counter(member.key for member in braces.members) if braces is not None else Counter[str]()
         if twice := next((key for key, times in there.items() if times > 1), None):
-            raise Malformed(f"duplicate key `{'.'.join((*path, twice))}`")
+            raise MalformedJson(f"duplicate key `{'.'.join((*path, twice))}`")
         value: Any = self.value
         for key in path:
             if key not in value:
@@ -107,25 +107,25 @@ class Document:
     def has_comments(self) -> bool:
         return self._uncommented != self.text
 
-    def with_members(self, path: Sequence[str], changes: Mapping[str, str | None]) -> Document:
+    def with_members(self, path: Sequence[str], changes: Mapping[str, str | None]) -> JsoncDocument:
         """Return the document with members of the object at `path` set to raw JSON, or removed for None.
 
         An existing member is replaced in place. A new one is added at the end. Missing objects on the path are created.
 
         Raises:
-            Malformed: the text has a form in which this change would lose or damage something.
+            MalformedJson: the text has a form in which this change would lose or damage something.
         """
         self._braces_at(path)
         expected = _with_members(self.value, path, changes)
         result = self._edited(path, changes)
         if result.value != expected:
-            raise Malformed("the file is written in a way that cannot be changed without loss")
+            raise MalformedJson("the file is written in a way that cannot be changed without loss")
         return result
 
-    def _edited(self, path: Sequence[str], changes: Mapping[str, str | None]) -> Document:
+    def _edited(self, path: Sequence[str], changes: Mapping[str, str | None]) -> JsoncDocument:
         new = {key: raw for key, raw in changes.items() if raw is not None}
         if self._root is None:
-            return Document(self._after_comments(_nested(path, new)))
+            return JsoncDocument(self._after_comments(_nested(path, new)))
         known = len(path)
         while (braces := self._braces_at(path[:known])) is None:
             known -= 1
@@ -140,11 +140,11 @@ class Document:
         written = raw.replace("\n", self._newline) + self._newline
         return f"{before}{self._newline}{written}" if before else written
 
-    def _spliced(self, braces: Braces, changes: Mapping[str, str | None]) -> Document:
+    def _spliced(self, braces: _Braces, changes: Mapping[str, str | None]) -> JsoncDocument:
         text = self.text
         there = Counter(member.key for member in braces.members)
         if twice := next((key for key in changes if there[key] > 1), None):
-            raise Malformed(f"duplicate key `{twice}`")
+            raise MalformedJson(f"duplicate key `{twice}`")
         gone = [member for member in braces.members if changes.get(member.key, "") is None]
         kept = [member for member in braces.members if changes.get(member.key, "") is not None]
         new = {key: raw for key, raw in changes.items() if raw is not None and key not in there}
@@ -187,7 +187,7 @@ class Document:
         for start, end, replacement in sorted([*edits, *((a, b, "") for a, b in cuts)], key=lambda edit: edit[:2]):
             pieces += (text[at:start], replacement)
             at = end
-        return Document("".join((*pieces, text[at:])))
+        return JsoncDocument("".join((*pieces, text[at:])))
 
     # -- positions ----------------------------------------------------------------------------------------------------
 
@@ -200,11 +200,11 @@ class Document:
         return _TRAILING_COMMA_OR_TEXT.sub(_blank, self._uncommented)
 
     @cached_property
-    def _root(self) -> Braces | None:
+    def _root(self) -> _Braces | None:
         start = len(self._plain) - len(self._plain.lstrip())
         return _braces(self._uncommented, start) if start < len(self._plain) else None
 
-    def _braces_at(self, path: Sequence[str]) -> Braces | None:
+    def _braces_at(self, path: Sequence[str]) -> _Braces | None:
         braces = self._root
         for depth, key in enumerate(path, 1):
             if braces is None:
@@ -212,9 +212,9 @@ class Document:
             found = [member for member in braces.members if member.key == key]
             where = ".".join(path[:depth])
             if len(found) > 1:
-                raise Malformed(f"duplicate key `{where}`")
+                raise MalformedJson(f"duplicate key `{where}`")
             if found and self.text[found[0].value_start] != "{":
-                raise Malformed(f"{where}: must be an object")
+                raise MalformedJson(f"{where}: must be an object")
             braces = _braces(self._uncommented, found[0].value_start) if found else None
         return braces
 
@@ -237,7 +237,7 @@ class Document:
         found = re.compile(r"[ \t]*").match(self.text, start)
         return found[0] if found else ""
 
-    def _spread(self, braces: Braces) -> bool:
+    def _spread(self, braces: _Braces) -> bool:
         """Return whether the object has one member per line, or will have when members are added."""
         if braces.members:
             return any(c in "\r\n" for c in self.text[braces.start : braces.members[-1].start])
@@ -253,7 +253,7 @@ class Document:
         lines = (f"{self._newline}{indent}{_quoted(key)}: {self._laid(raw, indent)}" for key, raw in members.items())
         return ",".join(lines)
 
-    def _filled(self, braces: Braces, members: Mapping[str, str]) -> tuple[int, int, str]:
+    def _filled(self, braces: _Braces, members: Mapping[str, str]) -> tuple[int, int, str]:
         """Return the edit that adds members to an empty object, after the comments in it."""
         inside = self.text[braces.start + 1 : braces.end]
         remarks = len(inside.rstrip())
@@ -268,7 +268,7 @@ class Document:
         found = _REST_OF_REMARKS.match(self.text, at)
         return found.end() if found else at
 
-    def _parts(self, member: Member) -> Iterable[tuple[int, int]]:
+    def _parts(self, member: _Member) -> Iterable[tuple[int, int]]:
         """Return the positions of the member and its comma. There may be a comment between them."""
         if member.comma is None:
             return ((member.start, member.end),)
@@ -322,9 +322,9 @@ def _blank(found: re.Match[str]) -> str:
     return found[1] or re.sub(r"[^\r\n]", " ", found[0])
 
 
-def _braces(text: str, start: int) -> Braces:
+def _braces(text: str, start: int) -> _Braces:
     """Find the object whose `{` is at `start`, in text that is known to be JSON without comments."""
-    members: list[Member] = []
+    members: list[_Member] = []
     depth, key, key_start, value_start, end = 0, "", -1, -1, start
     for token in _TOKEN.finditer(text, start):
         mark = token[0]
@@ -336,10 +336,10 @@ def _braces(text: str, start: int) -> Braces:
             depth -= 1
             if depth == 0:
                 if value_start >= 0:
-                    members.append(Member(key, key_start, value_start, end, None))
-                return Braces(start, token.start(), tuple(members))
+                    members.append(_Member(key, key_start, value_start, end, None))
+                return _Braces(start, token.start(), tuple(members))
         elif depth == 1 and mark == ",":
-            members.append(Member(key, key_start, value_start, end, token.start()))
+            members.append(_Member(key, key_start, value_start, end, token.start()))
             key_start = value_start = -1
         elif depth == 1 and mark != ":":
             if key_start < 0:
@@ -347,10 +347,10 @@ def _braces(text: str, start: int) -> Braces:
             else:
                 value_start = token.start()
         end = token.end()
-    raise Malformed("an object has no closing brace")
+    raise MalformedJson("an object has no closing brace")
 
 
-def _without(text: str, braces: Braces, cut: Iterable[tuple[int, int]]) -> str:
+def _without(text: str, braces: _Braces, cut: Iterable[tuple[int, int]]) -> str:
     at, pieces = braces.start + 1, list[str]()
     for start, end in sorted(cut):
         pieces.append(text[at:start])
@@ -364,7 +364,7 @@ def _with_members(value: Mapping[str, Any], path: Sequence[str], changes: Mappin
             return dict(value)
         return {**value, path[0]: _with_members(value.get(path[0], {}), path[1:], changes)}
     kept = {key: member for key, member in value.items() if key not in changes}
-    return kept | {key: Document(f'{{"": {raw}}}').value[""] for key, raw in changes.items() if raw is not None}
+    return kept | {key: JsoncDocument(f'{{"": {raw}}}').value[""] for key, raw in changes.items() if raw is not None}
 
 
 def _nested(path: Sequence[str], members: Mapping[str, str]) -> str:
@@ -393,7 +393,7 @@ def _moved(line: str, indent: str, unit: str, new_indent: str, new_unit: str) ->
 
 def _on_one_line(raw: str) -> str:
     """Put raw JSON on one line, unless it contains a comment that must end with its line."""
-    document = Document(f'{{"": {raw}}}')
+    document = JsoncDocument(f'{{"": {raw}}}')
     if document.has_comments:
         return raw
     return " ".join(line.strip() for line in raw.splitlines())

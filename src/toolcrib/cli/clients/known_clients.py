@@ -97,7 +97,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServersPlace:
     """The place of a client's servers in its file."""
 
     file: Path
@@ -108,7 +108,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class ProjectFile:
+class _ProjectFile:
     """The file in which a client keeps servers for everyone who works on a project."""
 
     path: str
@@ -120,8 +120,8 @@ class ProjectFile:
     itself. It passes the project's folder in CLAUDE_PROJECT_DIR, where `toolcrib serve` looks as well.
     """
 
-    def place(self, surroundings: Surroundings, section: str) -> Place:
-        return Place(surroundings.nearest(self.path), _at(section))
+    def place(self, surroundings: Surroundings, section: str) -> ServersPlace:
+        return ServersPlace(surroundings.nearest(self.path), _at(section))
 
     def root(self, file: Path) -> Path:
         """Return the project's folder. `file` is the path of this file."""
@@ -148,7 +148,7 @@ class KnownClient:
     name: str
     """The name that the user types."""
     title: str
-    places: Mapping[Scope, Callable[[Surroundings], Place]]
+    places: Mapping[Scope, Callable[[Surroundings], ServersPlace]]
     """The places of its servers. The first scope is the default."""
     keys: frozenset[str]
     """Keys of an entry that Toolcrib reads in the same way. A server with any other key is not moved."""
@@ -164,7 +164,7 @@ class KnownClient:
     """Whether the client expands `~` in a command and its arguments, and adds to PATH instead of replacing it."""
     switched_off: Callable[[Mapping[str, Any]], frozenset[str]] = lambda _: frozenset()
     """Returns the names of servers that the same file disables, for some project."""
-    project: ProjectFile | None = None
+    project: _ProjectFile | None = None
     """None if the client has no servers per project."""
 
 
@@ -196,7 +196,7 @@ def _claude_json(s: Surroundings) -> Path:
     return Path(s.environ.get("CLAUDE_CONFIG_DIR") or s.home) / ".claude.json"
 
 
-def _claude_project(s: Surroundings) -> Place:
+def _claude_project(s: Surroundings) -> ServersPlace:
     """The servers are below `projects`, under the repository's root, or under this folder if only it has servers."""
 
     def section(document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -205,7 +205,7 @@ def _claude_project(s: Surroundings) -> Place:
         has = {key: bool((members_of(projects.get(key)) or {}).get("mcpServers")) for key in (root, here)}
         return ("projects", here if has[here] and not has[root] else root, "mcpServers")
 
-    return Place(_claude_json(s), section)
+    return ServersPlace(_claude_json(s), section)
 
 
 def _claude_switched_off(document: Mapping[str, Any]) -> frozenset[str]:
@@ -214,13 +214,13 @@ def _claude_switched_off(document: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(str(name) for names in lists if isinstance(names, list) for name in names)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
-def _claude_desktop(s: Surroundings) -> Place:
+def _claude_desktop(s: Surroundings) -> ServersPlace:
     folder = s.settings / "Claude"
     if s.platform == "win32":
         packages = Path(s.environ.get("LOCALAPPDATA") or s.home / "AppData" / "Local") / "Packages"
         # When Claude Desktop is installed as a package, Windows shows it this folder instead of the usual one.
         folder = next(iter(sorted(packages.glob("Claude_*/LocalCache/Roaming/Claude"))), folder)
-    return Place(folder / "claude_desktop_config.json", _at("mcpServers"), must_exist=folder)
+    return ServersPlace(folder / "claude_desktop_config.json", _at("mcpServers"), must_exist=folder)
 
 
 def _zed_folder(s: Surroundings) -> Path:
@@ -239,13 +239,15 @@ def _vscode_folder(s: Surroundings) -> Path:
     return Path(s.environ.get("VSCODE_APPDATA") or s.settings) / "Code" / "User"
 
 
-def _in_folder(folder: Callable[[Surroundings], Path], name: str, section: str) -> Callable[[Surroundings], Place]:
-    return lambda s: Place(folder(s) / name, _at(section), must_exist=folder(s))
+def _in_folder(
+    folder: Callable[[Surroundings], Path], name: str, section: str
+) -> Callable[[Surroundings], ServersPlace]:
+    return lambda s: ServersPlace(folder(s) / name, _at(section), must_exist=folder(s))
 
 
-_CLAUDE_PROJECT = ProjectFile(".mcp.json", "%s")
-_CURSOR_PROJECT = ProjectFile(".cursor/mcp.json", "${workspaceFolder}/%s")
-_VSCODE_PROJECT = ProjectFile(".vscode/mcp.json", "${workspaceFolder}/%s")
+_CLAUDE_PROJECT = _ProjectFile(".mcp.json", "%s")
+_CURSOR_PROJECT = _ProjectFile(".cursor/mcp.json", "${workspaceFolder}/%s")
+_VSCODE_PROJECT = _ProjectFile(".vscode/mcp.json", "${workspaceFolder}/%s")
 
 _PROGRAM = frozenset({"command", "args", "env", "type", "disabled", "enabled", "name", "description"})
 """The keys of a program's entry that Toolcrib reads, and those that are only labels."""
@@ -260,7 +262,7 @@ CLIENTS: Mapping[str, KnownClient] = {
             "claude-code",
             "Claude Code",
             {
-                Scope.USER: lambda s: Place(_claude_json(s), _at("mcpServers")),
+                Scope.USER: lambda s: ServersPlace(_claude_json(s), _at("mcpServers")),
                 Scope.LOCAL: _claude_project,
                 Scope.PROJECT: lambda s: _CLAUDE_PROJECT.place(s, "mcpServers"),
             },
