@@ -15,7 +15,7 @@ from toolcrib.agent.conversation_store import ConversationStore
 from toolcrib.audit.store import AuditStore
 from toolcrib.catalog.access import CAREFUL
 from toolcrib.cli.opened_catalog import default_cache, default_vectors, pins_of, registrations_of
-from toolcrib.cli.options import no_audit_option
+from toolcrib.cli.options import FILE, no_audit_option
 from toolcrib.cli.serve_command import audited
 from toolcrib.cli.terminal_output import log_warnings, plain, run, stderr
 from toolcrib.config import Config, read_config
@@ -33,7 +33,7 @@ _NAME_ONE = "Pass --model PROVIDER:MODEL and set the provider's API key, or use 
 
 
 @click.command()
-@click.argument("config", metavar="[CONFIG]", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.argument("config", metavar="[CONFIG]", type=FILE, required=False)
 @click.option(
     "--model",
     metavar="MODEL",

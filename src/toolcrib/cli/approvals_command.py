@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from toolcrib.cli.opened_catalog import default_approvals
-from toolcrib.cli.options import json_option
-from toolcrib.cli.terminal_output import escape, plain, print_json, run, stderr, stdout
+from toolcrib.cli.options import FILE, json_option
+from toolcrib.cli.terminal_output import asynchronous, escape, plain, print_json, stderr, stdout
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.operations.calling.approvals import Approval, ApprovalStore
 
@@ -21,32 +21,27 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--revoke", metavar="NUMBER", type=int, multiple=True, help="Ask people again about this one.")
-@click.option(
-    "--store", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="The file with the approvals."
-)
+@click.option("--store", metavar="FILE", type=FILE, help="The file with the approvals.")
 @json_option
-def approvals(store: Path | None, revoke: tuple[int, ...], *, as_json: bool) -> None:
+@asynchronous
+async def approvals(store: Path | None, revoke: tuple[int, ...], *, as_json: bool) -> None:
     """Show which tools run without asking because a person answered `always`, and for which principal."""
-
-    async def main() -> None:
-        kept = ApprovalStore(store or default_approvals())
-        try:
-            revoked = _revoked(kept, revoke)
-            left = kept.all()
-        except (OSError, sqlite3.Error) as error:
-            raise InvalidConfig(f"{kept.path}: {error}") from error
-        if as_json:
-            print_json({"approvals": [*map(_wire, left)], "revoked": [*map(_wire, revoked)]})
-            return
-        for approval in revoked:
-            text = f"Revoked {approval.number}: {approval.principal} is asked again before `{approval.tool_id}` runs."
-            stderr.print(plain(text), markup=False)
-        if left:
-            stdout.print(_table(left))
-        else:
-            stderr.print("No permanent approvals. People are asked every time.")
-
-    run(main, as_json=as_json)
+    kept = ApprovalStore(store or default_approvals())
+    try:
+        revoked = _revoked(kept, revoke)
+        left = kept.all()
+    except (OSError, sqlite3.Error) as error:
+        raise InvalidConfig(f"{kept.path}: {error}") from error
+    if as_json:
+        print_json({"approvals": [*map(_wire, left)], "revoked": [*map(_wire, revoked)]})
+        return
+    for approval in revoked:
+        text = f"Revoked {approval.number}: {approval.principal} is asked again before `{approval.tool_id}` runs."
+        stderr.print(plain(text), markup=False)
+    if left:
+        stdout.print(_table(left))
+    else:
+        stderr.print("No permanent approvals. People are asked every time.")
 
 
 def _revoked(kept: ApprovalStore, numbers: tuple[int, ...]) -> list[Approval]:

@@ -18,8 +18,8 @@ import click
 from toolcrib.audit.audit_file import AuditFile, DeletionFilter, Gap, reason_of
 from toolcrib.audit.audit_reader import AuditEntry, AuditReader, NoAudit, TraceFilter
 from toolcrib.cli.audit_display import Blocks, Display, JsonLines, missing_operations
-from toolcrib.cli.options import DEFAULT_CONFIG, config_option, json_option, yes_option
-from toolcrib.cli.terminal_output import Confirmation, counted, plain, print_json, run, stderr
+from toolcrib.cli.options import DEFAULT_CONFIG, FILE, config_option, json_option, yes_option
+from toolcrib.cli.terminal_output import Confirmation, asynchronous, counted, plain, print_json, stderr
 from toolcrib.config import read_config
 from toolcrib.config.audit import DEFAULT_AUDIT
 from toolcrib.core.errors import InvalidConfig, NotFound
@@ -56,12 +56,7 @@ class _Since(click.ParamType[float]):
             )
 
 
-_path_option = click.option(
-    "--path",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Read this audit instead of CONFIG's.",
-)
+_path_option = click.option("--path", metavar="FILE", type=FILE, help="Read this audit instead of CONFIG's.")
 
 
 class _Audit(click.Command):
@@ -93,7 +88,8 @@ class _Audit(click.Command):
 )
 @click.option("-f", "--follow", is_flag=True, help="Keep running and show new operations as they happen.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, one for each operation.")
-def audit(
+@asynchronous
+async def audit(
     trace: str | None,
     config: Path,
     path: Path | None,
@@ -115,23 +111,19 @@ def audit(
     display: Display = JsonLines() if as_json else Blocks(whole=trace is not None)
     if limit is None:
         limit = _EVERYTHING if as_json else SHOWN_TRACES
-
-    async def main() -> None:
-        place = path if path is not None else place_of(config)
-        watch = _Watch(place, TraceFilter(trace, principal, tool, since, failed, bundle), display)
+    place = path if path is not None else place_of(config)
+    watch = _Watch(place, TraceFilter(trace, principal, tool, since, failed, bundle), display)
+    with _readable(place):
+        found = watch.show(limit)
+    if not follow:
+        watch.explain(found)
+        return
+    if found is None:
+        stderr.print(f"Waiting for {plain(str(place))}.", markup=False)
+    while True:
         with _readable(place):
-            found = watch.show(limit)
-        if not follow:
-            watch.explain(found)
-            return
-        if found is None:
-            stderr.print(f"Waiting for {plain(str(place))}.", markup=False)
-        while True:
-            with _readable(place):
-                watch.show_new()
-            await anyio.sleep(FOLLOW_S)
-
-    run(main, as_json=as_json)
+            watch.show_new()
+        await anyio.sleep(FOLLOW_S)
 
 
 def place_of(config: Path) -> Path:
@@ -288,7 +280,10 @@ def _readable(place: Path) -> Generator[None]:
 @click.option("--all", "everything", is_flag=True, help="All traces.")
 @yes_option
 @json_option
-def forget(config: Path, path: Path | None, *, everything: bool, yes: bool, as_json: bool, **selected: Any) -> None:
+@asynchronous
+async def forget(
+    config: Path, path: Path | None, *, everything: bool, yes: bool, as_json: bool, **selected: Any
+) -> None:
     """Delete traces from the audit permanently. A trace is deleted if it matches all the options that you pass.
 
     Programs that use the audit keep running. Search in running gateways forgets these traces within a few seconds.
@@ -298,32 +293,28 @@ def forget(config: Path, path: Path | None, *, everything: bool, yes: bool, as_j
         raise click.UsageError(
             "Say which traces: pass --principal, --tool, --query or --before, or --all for all of them."
         )
-
-    async def main() -> None:
-        place = path if path is not None else place_of(config)
-        if not place.exists():  # opening it would create a new audit
-            _report(place, 0, 0, as_json=as_json)
-            return
+    place = path if path is not None else place_of(config)
+    if not place.exists():  # opening it would create a new audit
+        _report(place, 0, 0, as_json=as_json)
+        return
+    try:
+        file = AuditFile(place, busy_s=PATIENCE_S)
         try:
-            file = AuditFile(place, busy_s=PATIENCE_S)
-            try:
-                traces, operations = file.matching(unwanted)
-                confirmation = Confirmation(sys.stdin, sys.stderr, yes=yes, as_json=as_json)
-                if traces and not confirmation.agrees(f"Delete {_traces(traces, operations)} permanently?"):
-                    confirmation.explain_refusal("Nothing was deleted")
-                    sys.exit(1)
-                traces, operations = file.forget(unwanted)
-                left = _left_after(file, place)
-            finally:
-                file.close()
-        except (OSError, sqlite3.Error) as error:
-            raise InvalidConfig(f"{place}: cannot change the audit: {reason_of(error)}") from error
-        _report(place, traces, operations, as_json=as_json)
-        if left is not None:
-            stderr.print(f"{plain(left)} Run this command again later.", markup=False)
-            sys.exit(1)
-
-    run(main, as_json=as_json)
+            traces, operations = file.matching(unwanted)
+            confirmation = Confirmation(sys.stdin, sys.stderr, yes=yes, as_json=as_json)
+            if traces and not confirmation.agrees(f"Delete {_traces(traces, operations)} permanently?"):
+                confirmation.explain_refusal("Nothing was deleted")
+                sys.exit(1)
+            traces, operations = file.forget(unwanted)
+            left = _left_after(file, place)
+        finally:
+            file.close()
+    except (OSError, sqlite3.Error) as error:
+        raise InvalidConfig(f"{place}: cannot change the audit: {reason_of(error)}") from error
+    _report(place, traces, operations, as_json=as_json)
+    if left is not None:
+        stderr.print(f"{plain(left)} Run this command again later.", markup=False)
+        sys.exit(1)
 
 
 def _left_after(file: AuditFile, place: Path) -> str | None:

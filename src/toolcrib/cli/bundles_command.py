@@ -13,7 +13,7 @@ from rich.table import Table
 from toolcrib.catalog.bundles import SHIPPED, Missing, Resolution, ToolBundle, is_bundle_name
 from toolcrib.cli.opened_catalog import opened
 from toolcrib.cli.options import config_option, is_typed, json_option, wait_option
-from toolcrib.cli.terminal_output import escape, plain, print_json, run, stderr, stdout
+from toolcrib.cli.terminal_output import asynchronous, escape, plain, print_json, stderr, stdout
 from toolcrib.core.tools import Tool
 
 
@@ -22,7 +22,8 @@ from toolcrib.core.tools import Tool
 @config_option
 @wait_option
 @json_option
-def bundles(words: tuple[str, ...], config: Path, wait_s: float, *, as_json: bool) -> None:
+@asynchronous
+async def bundles(words: tuple[str, ...], config: Path, wait_s: float, *, as_json: bool) -> None:
     """Show the bundles of CONFIG and whether their required tools are available. With NAME, show that bundle's tools.
 
     Exits with 1 if a tool that NAME requires is missing.
@@ -34,21 +35,17 @@ def bundles(words: tuple[str, ...], config: Path, wait_s: float, *, as_json: boo
         raise click.UsageError("Pass at most one configuration and one bundle.")
     (file,) = files
     click.get_current_context().params["config"] = file
-
-    async def main() -> None:
-        async with opened(file, None, wait_s=wait_s) as crib:
-            if not names:
-                _show_all([(bundle, crib.resolve(bundle.name)) for bundle in crib.bundles.all], as_json=as_json)
-                return
-            bundle, found = crib.bundles[names[0]], crib.resolve(names[0])
-        if as_json:
-            print_json(_wire(bundle, found))
-        else:
-            _show(bundle, found)
-        if found.missing:
-            sys.exit(1)
-
-    run(main, as_json=as_json)
+    async with opened(file, None, wait_s=wait_s) as crib:
+        if not names:
+            _show_all([(bundle, crib.resolve(bundle.name)) for bundle in crib.bundles.all], as_json=as_json)
+            return
+        bundle, found = crib.bundles[names[0]], crib.resolve(names[0])
+    if as_json:
+        print_json(_wire(bundle, found))
+    else:
+        _show(bundle, found)
+    if found.missing:
+        sys.exit(1)
 
 
 def _show_all(found: list[tuple[ToolBundle, Resolution]], *, as_json: bool) -> None:

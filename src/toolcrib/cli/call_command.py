@@ -15,7 +15,7 @@ import click
 from toolcrib.cli.catalog_commands import only_source_of
 from toolcrib.cli.opened_catalog import opened
 from toolcrib.cli.options import bundle_option, config_option, json_option, wait_option
-from toolcrib.cli.terminal_output import escape, plain, print_json, run, show_json, stderr, stdout
+from toolcrib.cli.terminal_output import asynchronous, escape, plain, print_json, show_json, stderr, stdout
 from toolcrib.core.errors import InvalidArguments, NotAuthorized
 from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
@@ -32,7 +32,8 @@ from toolcrib.operations.desk import Desk
 @bundle_option
 @wait_option
 @json_option
-def call(
+@asynchronous
+async def call(
     tool_id: str, arguments: tuple[str, ...], config: Path, wait_s: float, *, bundle: str | None, as_json: bool
 ) -> None:
     """Run the tool ID. Pass its arguments as one JSON object (`-` reads it from standard input), or as KEY=VALUE pairs.
@@ -43,30 +44,26 @@ def call(
       toolcrib call git.git_log '{"repo_path": ".", "max_count": 3}'
       toolcrib call git.git_log repo_path=. max_count=3
     """
+    given = _given(arguments)
+    async with opened(config, None, wait_s=wait_s, wanted=only_source_of(tool_id), bundle=bundle) as crib:
+        crib.desk = _asking_here(crib.desk, at_terminal=sys.stdin.isatty() and sys.stderr.isatty())
+        # A bare tool id gets the current handle, because the person typed it on purpose. A handle is checked as
+        # usual.
+        handle = crib.expand_tool(tool_id).handle if crib.view().find(tool_id) is not None else tool_id
 
-    async def main() -> None:
-        given = _given(arguments)
-        async with opened(config, None, wait_s=wait_s, wanted=only_source_of(tool_id), bundle=bundle) as crib:
-            crib.desk = _asking_here(crib.desk, at_terminal=sys.stdin.isatty() and sys.stderr.isatty())
-            # A bare tool id gets the current handle, because the person typed it on purpose. A handle is checked as
-            # usual.
-            handle = crib.expand_tool(tool_id).handle if crib.view().find(tool_id) is not None else tool_id
+        async def progress(progress: float, total: float | None, message: str | None) -> None:
+            of = f"/{total:g}" if total is not None else ""
+            stderr.print(f"[dim]{progress:g}{of} {escape(message or '')}[/]")
 
-            async def progress(progress: float, total: float | None, message: str | None) -> None:
-                of = f"/{total:g}" if total is not None else ""
-                stderr.print(f"[dim]{progress:g}{of} {escape(message or '')}[/]")
-
-            result = await crib.call_tool(handle, given, progress=progress)
-        if as_json:
-            print_json(dict(result.wire))
-        else:
-            _show(result)
-        for warning in result.warnings:
-            stderr.print(f"[yellow]{escape(warning)}[/]")
-        if result.is_error:
-            sys.exit(1)
-
-    run(main, as_json=as_json)
+        result = await crib.call_tool(handle, given, progress=progress)
+    if as_json:
+        print_json(dict(result.wire))
+    else:
+        _show(result)
+    for warning in result.warnings:
+        stderr.print(f"[yellow]{escape(warning)}[/]")
+    if result.is_error:
+        sys.exit(1)
 
 
 class _TerminalApprover(Approver):

@@ -26,16 +26,17 @@ from toolcrib.cli.options import (
     config_either_way,
     config_option,
     json_option,
+    limit_option,
     tag_option,
     tools_option,
     wait_option,
 )
 from toolcrib.cli.terminal_output import (
+    asynchronous,
     escape,
     plain,
     print_json,
     report_unavailable,
-    run,
     say,
     show_json,
     show_next_action,
@@ -69,27 +70,24 @@ TREE_DEPTH = 50
 @as_option
 @wait_option
 @json_option
-def tree(
+@asynchronous
+async def tree(
     config: Path, tools: Path | None, wait_s: float, *, bundle: str | None, principal: str | None, as_json: bool
 ) -> None:
     """Show the whole catalog: its sources, categories and tools."""
-
-    async def main() -> None:
-        seen_by = principal_called(principal, config, tools)
-        async with opened(config, tools, wait_s=wait_s, bundle=bundle, principal=seen_by) as crib:
-            view, page = crib.view(seen_by), crib.list(context=CallContext(seen_by))
-            if as_json:
-                print_json({**_as_json(view, view.ontology.root), **page.missing.to_wire()})
-                return
-            if count := len(view.tools):
-                root = Tree(f"[bold]{count} tool{'s' * (count != 1)}[/]")
-                _grow(root, view, view.ontology.root)
-                stdout.print(root if stdout.is_terminal else _Unbroken(root))
-            else:
-                _report_nothing(crib, seen_by)
-            _report(page.missing)
-
-    run(main, as_json=as_json)
+    seen_by = principal_called(principal, config, tools)
+    async with opened(config, tools, wait_s=wait_s, bundle=bundle, principal=seen_by) as crib:
+        view, page = crib.view(seen_by), crib.list(context=CallContext(seen_by))
+        if as_json:
+            print_json({**_as_json(view, view.ontology.root), **page.missing.to_wire()})
+            return
+        if count := len(view.tools):
+            root = Tree(f"[bold]{count} tool{'s' * (count != 1)}[/]")
+            _grow(root, view, view.ontology.root)
+            stdout.print(root if stdout.is_terminal else _Unbroken(root))
+        else:
+            _report_nothing(crib, seen_by)
+        _report(page.missing)
 
 
 @click.command("list")
@@ -98,20 +96,13 @@ def tree(
 @tools_option
 @tag_option
 @click.option("--query", help="Show only what matches this query, best first.")
-@click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(1, 50),
-    metavar="COUNT",
-    default=50,
-    show_default=True,
-    help="How many entries to show.",
-)
+@limit_option(50, "entries")
 @bundle_option
 @as_option
 @wait_option
 @json_option
-def list_(
+@asynchronous
+async def list_(
     path: tuple[str, ...],
     config: Path,
     tools: Path | None,
@@ -125,33 +116,29 @@ def list_(
     as_json: bool,
 ) -> None:
     """List the categories and tools at a path, given name by name: `toolcrib list Coding Refactoring`."""
-
-    async def main() -> None:
-        seen_by = principal_called(principal, config, tools)
-        async with opened(config, tools, wait_s=wait_s, bundle=bundle, principal=seen_by) as crib:
-            page = crib.list(path, tags=tags, query=query, limit=limit, context=CallContext(seen_by))
-            if as_json:
-                print_json(page.to_wire())
-                return
-            table = Table.grid(padding=(0, 2))
-            table.add_column(overflow="fold")
-            table.add_column()
-            for node in page.nodes:
-                about = f"{node.tool_count} · {one_line(node.node.summary, SUMMARY_CHARS)}"
-                table.add_row(f"[bold cyan]{escape('/'.join(node.node.path))}[/]", f"[dim]{escape(about)}[/]")
-            for pointer in page.tools:
-                table.add_row(f"[bold]{escape(pointer.tool_id)}[/]", _summary_of(pointer))
-            if page.nodes or page.tools:
-                stdout.print(table, soft_wrap=False)
-            elif tags or query:
-                stderr.print("No matching tools or categories here.", markup=False)
-            else:
-                _report_nothing(crib, seen_by)
-            if page.next_cursor is not None:
-                _report_more(limit, "search in it with `--query`")
-            _report(page.missing)
-
-    run(main, as_json=as_json)
+    seen_by = principal_called(principal, config, tools)
+    async with opened(config, tools, wait_s=wait_s, bundle=bundle, principal=seen_by) as crib:
+        page = crib.list(path, tags=tags, query=query, limit=limit, context=CallContext(seen_by))
+        if as_json:
+            print_json(page.to_wire())
+            return
+        table = Table.grid(padding=(0, 2))
+        table.add_column(overflow="fold")
+        table.add_column()
+        for node in page.nodes:
+            about = f"{node.tool_count} · {one_line(node.node.summary, SUMMARY_CHARS)}"
+            table.add_row(f"[bold cyan]{escape('/'.join(node.node.path))}[/]", f"[dim]{escape(about)}[/]")
+        for pointer in page.tools:
+            table.add_row(f"[bold]{escape(pointer.tool_id)}[/]", _summary_of(pointer))
+        if page.nodes or page.tools:
+            stdout.print(table, soft_wrap=False)
+        elif tags or query:
+            stderr.print("No matching tools or categories here.", markup=False)
+        else:
+            _report_nothing(crib, seen_by)
+        if page.next_cursor is not None:
+            _report_more(limit, "search in it with `--query`")
+        _report(page.missing)
 
 
 @click.command()
@@ -159,34 +146,31 @@ def list_(
 @tools_option
 @wait_option
 @json_option
-def categories(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> None:
+@asynchronous
+async def categories(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> None:
     """Show the top-level categories: how many tools each one has, and the version of each source."""
-
-    async def main() -> None:
-        async with opened(config, tools, wait_s=wait_s) as crib:
-            pages = [crib.list_categories()]
-            while (cursor := pages[-1].next_cursor) is not None:
-                pages.append(crib.list_categories(cursor=cursor))
-            found, missing = _whole(each for page in pages for each in page.categories), pages[0].missing
-            if as_json:
-                print_json({"categories": [category.to_wire() for category in found], **missing.to_wire()})
-                return
-            table = Table.grid(padding=(0, 2))
-            table.add_column(overflow="fold")
-            table.add_column(justify="right")
-            table.add_column()
-            for category in found:
-                about = " · ".join(filter(None, (category.version, one_line(category.node.summary, SUMMARY_CHARS))))
-                table.add_row(
-                    f"[bold cyan]{escape(category.node.name)}[/]", str(category.tool_count), f"[dim]{escape(about)}[/]"
-                )
-            if found:
-                stdout.print(table, soft_wrap=False)
-            else:
-                _report_nothing(crib, LOCAL)
-            _report(missing)
-
-    run(main, as_json=as_json)
+    async with opened(config, tools, wait_s=wait_s) as crib:
+        pages = [crib.list_categories()]
+        while (cursor := pages[-1].next_cursor) is not None:
+            pages.append(crib.list_categories(cursor=cursor))
+        found, missing = _whole(each for page in pages for each in page.categories), pages[0].missing
+        if as_json:
+            print_json({"categories": [category.to_wire() for category in found], **missing.to_wire()})
+            return
+        table = Table.grid(padding=(0, 2))
+        table.add_column(overflow="fold")
+        table.add_column(justify="right")
+        table.add_column()
+        for category in found:
+            about = " · ".join(filter(None, (category.version, one_line(category.node.summary, SUMMARY_CHARS))))
+            table.add_row(
+                f"[bold cyan]{escape(category.node.name)}[/]", str(category.tool_count), f"[dim]{escape(about)}[/]"
+            )
+        if found:
+            stdout.print(table, soft_wrap=False)
+        else:
+            _report_nothing(crib, LOCAL)
+        _report(missing)
 
 
 def _whole(shown: Iterable[CategoryPointer]) -> list[CategoryPointer]:
@@ -203,15 +187,7 @@ def _whole(shown: Iterable[CategoryPointer]) -> list[CategoryPointer]:
 @click.argument("words", metavar="QUERY...", nargs=-1, required=True)
 @config_option
 @tools_option
-@click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(1, 50),
-    metavar="COUNT",
-    default=10,
-    show_default=True,
-    help="How many tools to show.",
-)
+@limit_option(10, "tools")
 @click.option(
     "--in",
     "category",
@@ -224,7 +200,8 @@ def _whole(shown: Iterable[CategoryPointer]) -> list[CategoryPointer]:
 @as_option
 @wait_option
 @json_option
-def search(
+@asynchronous
+async def search(
     words: tuple[str, ...],
     config: Path,
     tools: Path | None,
@@ -242,23 +219,19 @@ def search(
     The best match comes first. The number before each tool is its confidence, from 0 to 1.
     """
     query = " ".join(words)
-
-    async def main() -> None:
-        seen_by = principal_called(principal, config, tools)
-        async with opened(config, tools, wait_s=wait_s, bundle=bundle, searched=True, principal=seen_by) as crib:
-            await until_understood(crib, wait_s)
-            await crib.prepare(query)
-            page = crib.search_tools(query, category=category, tags=tags, limit=limit, context=CallContext(seen_by))
-            if as_json:
-                print_json(page.to_wire())
-            else:
-                if not page.results and page.suggestion is None and not tags:
-                    _report_nothing(crib, seen_by)
-                _show_found(page, limit, is_tagged=bool(tags))
-        if not page.results:
-            sys.exit(1)
-
-    run(main, as_json=as_json)
+    seen_by = principal_called(principal, config, tools)
+    async with opened(config, tools, wait_s=wait_s, bundle=bundle, searched=True, principal=seen_by) as crib:
+        await until_understood(crib, wait_s)
+        await crib.prepare(query)
+        page = crib.search_tools(query, category=category, tags=tags, limit=limit, context=CallContext(seen_by))
+        if as_json:
+            print_json(page.to_wire())
+        else:
+            if not page.results and page.suggestion is None and not tags:
+                _report_nothing(crib, seen_by)
+            _show_found(page, limit, is_tagged=bool(tags))
+    if not page.results:
+        sys.exit(1)
 
 
 def _show_found(page: SearchPage, limit: int, *, is_tagged: bool) -> None:
@@ -301,7 +274,8 @@ def _summary_of(pointer: ToolPointer) -> str:
 @as_option
 @wait_option
 @json_option
-def expand(
+@asynchronous
+async def expand(
     tool_id: str,
     config: Path,
     tools: Path | None,
@@ -312,36 +286,30 @@ def expand(
     as_json: bool,
 ) -> None:
     """Show the full definition of the tool ID: its description, input schema and output schema."""
-
-    async def main() -> None:
-        seen_by = principal_called(principal, config, tools)
-        wanted = only_source_of(tool_id)
-        async with opened(config, tools, wait_s=wait_s, wanted=wanted, bundle=bundle, principal=seen_by) as crib:
-            expansion = crib.expand_tool(tool_id, context=CallContext(seen_by))
-            if as_json:
-                print_json(expansion.to_wire())
-                return
-            version = f"  [dim]definition {expansion.version}[/]" if expansion.version is not None else ""
-            stdout.print(f"[bold]{escape(expansion.tool_id)}[/]{version}  [dim]{escape('/'.join(expansion.path))}[/]")
-            if expansion.description:
-                stdout.print(indent(plain(expansion.description), "  "), markup=False)
-            for warning in expansion.warnings:
-                stdout.print(f"\n{plain(warning)}", markup=False, style="yellow")
-            if expansion.obstacle is not None:
-                stdout.print(f"\n{plain(expansion.obstacle)}", markup=False, style="yellow")
-            _show_metadata(expansion.metadata)
-            for title, schema in (("arguments", expansion.args_schema), ("result", expansion.result_schema)):
-                if schema is not None:
-                    stdout.print(f"\n{title}")
-                    show_json(dict(schema))
-            tool = crib.view(seen_by).tools[expansion.tool_id]
-            claims = [name.removesuffix("Hint") for name, claimed in expansion.annotations.items() if claimed]
-            note = (
-                f"claims to be: {', '.join(claims) or 'nothing'}" if tool.wire.get("annotations") else "claims nothing"
-            )
-            stdout.print(f"\n{note}\nhandle: {escape(expansion.handle)}")
-
-    run(main, as_json=as_json)
+    seen_by = principal_called(principal, config, tools)
+    wanted = only_source_of(tool_id)
+    async with opened(config, tools, wait_s=wait_s, wanted=wanted, bundle=bundle, principal=seen_by) as crib:
+        expansion = crib.expand_tool(tool_id, context=CallContext(seen_by))
+        if as_json:
+            print_json(expansion.to_wire())
+            return
+        version = f"  [dim]definition {expansion.version}[/]" if expansion.version is not None else ""
+        stdout.print(f"[bold]{escape(expansion.tool_id)}[/]{version}  [dim]{escape('/'.join(expansion.path))}[/]")
+        if expansion.description:
+            stdout.print(indent(plain(expansion.description), "  "), markup=False)
+        for warning in expansion.warnings:
+            stdout.print(f"\n{plain(warning)}", markup=False, style="yellow")
+        if expansion.obstacle is not None:
+            stdout.print(f"\n{plain(expansion.obstacle)}", markup=False, style="yellow")
+        _show_metadata(expansion.metadata)
+        for title, schema in (("arguments", expansion.args_schema), ("result", expansion.result_schema)):
+            if schema is not None:
+                stdout.print(f"\n{title}")
+                show_json(dict(schema))
+        tool = crib.view(seen_by).tools[expansion.tool_id]
+        claims = [name.removesuffix("Hint") for name, claimed in expansion.annotations.items() if claimed]
+        note = f"claims to be: {', '.join(claims) or 'nothing'}" if tool.wire.get("annotations") else "claims nothing"
+        stdout.print(f"\n{note}\nhandle: {escape(expansion.handle)}")
 
 
 def _show_metadata(metadata: ToolMetadata) -> None:

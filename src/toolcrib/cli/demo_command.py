@@ -20,7 +20,7 @@ from rich.table import Table
 
 from toolcrib.cli.opened_catalog import opened
 from toolcrib.cli.options import json_option
-from toolcrib.cli.terminal_output import counted, escape, print_json, run, stdout
+from toolcrib.cli.terminal_output import asynchronous, counted, escape, print_json, stdout
 from toolcrib.core.errors import InvalidConfig, ToolFailed
 
 if TYPE_CHECKING:
@@ -76,13 +76,17 @@ class _Report:
     steps: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     bill: _Bill = field(default_factory=_Bill)
 
+    @property
+    def worked(self) -> bool:
+        return all(step["worked"] for step in self.steps)
+
     def to_wire(self) -> dict[str, Any]:
         bill = self.bill
         return {
             "servers": self.servers,
             "tool_count": sum(self.servers.values()),
             "steps": self.steps,
-            "worked": all(step["worked"] for step in self.steps),
+            "worked": self.worked,
             "cost": {
                 "up_front": _weight(bill.up_front),
                 "toolcrib": {**_weight(bill.with_toolcrib), "operations": bill.operations, "answers": bill.answers},
@@ -94,7 +98,8 @@ class _Report:
 @click.command()
 @click.option("--keep", is_flag=True, help="Keep the folder that the demo creates.")
 @json_option
-def demo(*, keep: bool, as_json: bool) -> None:
+@asynchronous
+async def demo(*, keep: bool, as_json: bool) -> int:
     """Start published MCP servers, run real tasks through them, and count the tokens that this takes.
 
     This needs uvx (from uv) on the PATH. The first run downloads the servers. Exits with 1 if a task failed.
@@ -105,24 +110,20 @@ def demo(*, keep: bool, as_json: bool) -> None:
             folder = Path(tempfile.mkdtemp(prefix="toolcrib-demo-"))
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolcrib-demo-")))
-
-        async def main() -> None:
-            repository = _repository(folder)
-            config = folder / "mcp.json"
-            config.write_text(json.dumps(servers(folder, repository), indent=2))
-            if not as_json:
-                _introduce(config, keep=keep)
-            await _weigh(config, report, as_json=as_json)
-            await _work(config, tasks(folder, repository), report, as_json=as_json)
-
-        run(main, as_json=as_json)
+        repository = _repository(folder)
+        config = folder / "mcp.json"
+        config.write_text(json.dumps(servers(folder, repository), indent=2))
+        if not as_json:
+            _introduce(config, keep=keep)
+        await _weigh(config, report, as_json=as_json)
+        await _work(config, tasks(folder, repository), report, as_json=as_json)
         if as_json:
             print_json(report.to_wire())
         else:
             _sum_up(report)
             if keep:
                 stdout.print(f"\nThe files are in {folder}.", markup=False)
-    sys.exit(0 if report.to_wire()["worked"] else 1)
+    return int(not report.worked)
 
 
 def servers(folder: Path, repository: Path) -> dict[str, Any]:

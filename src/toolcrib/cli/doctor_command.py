@@ -8,7 +8,6 @@ server is started for the local principal, if it has access. The other principal
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ from toolcrib.cli.definition_verdicts import DefinitionVerdicts
 from toolcrib.cli.opened_catalog import hidden_warning, opened
 from toolcrib.cli.options import config_either_way, is_config_named, json_option, wait_option
 from toolcrib.cli.policy_matches import RuleMatches, matches_of
-from toolcrib.cli.terminal_output import escape, fail, plain, print_json, run, stderr, stdout
+from toolcrib.cli.terminal_output import asynchronous, escape, fail, plain, print_json, stderr, stdout
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL
@@ -56,56 +55,51 @@ _MARKS = {
 @config_either_way
 @wait_option
 @json_option
-def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
+@asynchronous
+async def doctor(config: Path, wait_s: float, *, as_json: bool) -> int:
     """Start every server of CONFIG and report problems: whether it starts, how long that takes and what it offers.
 
     Also reports possible mistakes in the policy and the categories, and quarantined or suspicious definitions. Exits
     with 1 if a server cannot be used or a tool is quarantined.
     """
     config = _to_check(config, as_json=as_json)
-
-    async def main() -> bool:
-        async with opened(config, None, wait_s=wait_s, searched=True, reports_quarantine=False, sees_all=True) as crib:
-            crib.peek(LOCAL)  # makes the capabilities be checked
-            # Show everything that was listed, whatever the policy hides: the person who runs this owns the policy.
-            view = View.of(crib.registry.state, overlay=crib.isolated_sources.open_overlay(LOCAL.id))
-            conditions = {name: crib.condition(name) for name in view.sources}
-            embedding = await _embedding(crib.knowledge.embedding, wait_s)
-            hidden = hidden_warning(crib, LOCAL)
-            bundles = [(each.name, crib.resolve(each.name).missing) for each in crib.bundles]
-        counts = Counter(tool.source for tool in view.tools.values())
-        read = crib.with_registered(read_config(config))
-        configured = {server.name: server for server in read.servers}
-        found = {
-            name: _Found(entry, counts[name], conditions[name], configured.get(name), wait_s)
-            for name, entry in sorted(view.sources.items())
-        }
-        isolated = [
-            _Isolated.of(server, found.pop(server.name, None))
-            for server in read.enabled
-            if server.isolation == "principal"
-        ]
-        report = _Report(
-            read,
-            [*found.values()],
-            isolated,
-            list(_lacking(read, view)),
-            ConfigMistakes(read, view),
-            tuple(matches_of(read, view)),
-            hidden,
-            crib.registration_problems,
-            embedding,
-            DefinitionVerdicts.of(crib, view.sources.values(), config, read.pins),
-            [(name, missing) for name, missing in bundles if missing],
-            None if (kept := read.audit) is None else missing_from(kept.place, time.time() - kept.max_days * DAY_S),
-        )
-        if as_json:
-            print_json({"config": str(config), **report.to_wire()})
-        else:
-            _show(report, verbose=logging.getLogger().isEnabledFor(logging.INFO))
-        return report.is_healthy
-
-    sys.exit(0 if run(main, as_json=as_json) else 1)
+    async with opened(config, None, wait_s=wait_s, searched=True, reports_quarantine=False, sees_all=True) as crib:
+        crib.peek(LOCAL)  # makes the capabilities be checked
+        # Show everything that was listed, whatever the policy hides: the person who runs this owns the policy.
+        view = View.of(crib.registry.state, overlay=crib.isolated_sources.open_overlay(LOCAL.id))
+        conditions = {name: crib.condition(name) for name in view.sources}
+        embedding = await _embedding(crib.knowledge.embedding, wait_s)
+        hidden = hidden_warning(crib, LOCAL)
+        bundles = [(each.name, crib.resolve(each.name).missing) for each in crib.bundles]
+    counts = Counter(tool.source for tool in view.tools.values())
+    read = crib.with_registered(read_config(config))
+    configured = {server.name: server for server in read.servers}
+    found = {
+        name: _Found(entry, counts[name], conditions[name], configured.get(name), wait_s)
+        for name, entry in sorted(view.sources.items())
+    }
+    isolated = [
+        _Isolated.of(server, found.pop(server.name, None)) for server in read.enabled if server.isolation == "principal"
+    ]
+    report = _Report(
+        read,
+        [*found.values()],
+        isolated,
+        list(_lacking(read, view)),
+        ConfigMistakes(read, view),
+        tuple(matches_of(read, view)),
+        hidden,
+        crib.registration_problems,
+        embedding,
+        DefinitionVerdicts.of(crib, view.sources.values(), config, read.pins),
+        [(name, missing) for name, missing in bundles if missing],
+        None if (kept := read.audit) is None else missing_from(kept.place, time.time() - kept.max_days * DAY_S),
+    )
+    if as_json:
+        print_json({"config": str(config), **report.to_wire()})
+    else:
+        _show(report, verbose=logging.getLogger().isEnabledFor(logging.INFO))
+    return int(not report.is_healthy)
 
 
 def _to_check(config: Path, *, as_json: bool) -> Path:

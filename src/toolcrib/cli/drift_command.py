@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from toolcrib.cli.pinned_definitions import (
     show_unlisted,
     shown_name,
 )
-from toolcrib.cli.terminal_output import counted, print_json, run, stdout
+from toolcrib.cli.terminal_output import asynchronous, counted, print_json, stdout
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.definitions.drift import Change, Grade, Verdict
 
@@ -41,7 +40,8 @@ _SEEN = {"offered": "callers see it as it is", "approved": "callers see the pinn
 @config_option
 @wait_option
 @json_option
-def drift(what: tuple[str, ...], config: Path, wait_s: float, *, as_json: bool) -> None:
+@asynchronous
+async def drift(what: tuple[str, ...], config: Path, wait_s: float, *, as_json: bool) -> int:
     """Show how the definitions of CONFIG's servers changed since they were pinned with `toolcrib pin`.
 
     WHAT: servers, tool ids or patterns of tool ids. Default: everything.
@@ -49,20 +49,16 @@ def drift(what: tuple[str, ...], config: Path, wait_s: float, *, as_json: bool) 
     Exits with 1 if a definition changed, is gone, or is quarantined because it is not pinned. Exits with 2 if a server
     did not answer.
     """
-
-    async def main() -> int:
-        comparison = await PinComparison.at(config, wait_s)
-        try:
-            found = _Found.of(comparison.only(what, config))
-        except NotFound as error:  # as InvalidConfig it exits with 2: an exit code of 1 would comparison like drift
-            raise InvalidConfig(error.message, hints=error.hints) from error
-        if as_json:
-            print_json({"config": str(config), **found.to_wire()})
-        else:
-            _show(found)
-        return 2 if found.comparison.unlisted else int(found.is_drifted)
-
-    sys.exit(run(main, as_json=as_json))
+    comparison = await PinComparison.at(config, wait_s)
+    try:
+        found = _Found.of(comparison.only(what, config))
+    except NotFound as error:  # as InvalidConfig it exits with 2: an exit code of 1 would comparison like drift
+        raise InvalidConfig(error.message, hints=error.hints) from error
+    if as_json:
+        print_json({"config": str(config), **found.to_wire()})
+    else:
+        _show(found)
+    return 2 if found.comparison.unlisted else int(found.is_drifted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from toolcrib.cli.options import FILE
 from toolcrib.cli.terminal_output import fail, plain, stderr, stdout
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
 from toolcrib.search.embedders import EmbeddingFailed
@@ -18,7 +19,7 @@ def embed() -> None:
 
 
 @embed.command(short_help="Download the files that a manifest pins.")
-@click.argument("manifest", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("manifest", type=FILE)
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def fetch(manifest: Path, folder: Path) -> None:
     """Download the files that MANIFEST names into FOLDER, and check the SHA-256 hash of each file.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,10 +11,17 @@ import click
 
 from toolcrib.catalog.view import View
 from toolcrib.cli.opened_catalog import opened, until_understood
-from toolcrib.cli.options import config_either_way, is_config_named, json_option, tools_option, wait_option
+from toolcrib.cli.options import (
+    EXISTING_FILE,
+    config_either_way,
+    is_config_named,
+    json_option,
+    tools_option,
+    wait_option,
+)
 from toolcrib.cli.ranking_explanation import examined
 from toolcrib.cli.scorecard import OtherSettings, Scorecard, report_missed, report_unavailable, report_unknown, show
-from toolcrib.cli.terminal_output import print_json, run
+from toolcrib.cli.terminal_output import asynchronous, print_json
 from toolcrib.config import read_config
 from toolcrib.config.search import DEFAULT_SEARCH, Search
 from toolcrib.core.errors import InvalidConfig
@@ -51,7 +57,7 @@ class _Setting:
 @click.option(
     "--queries",
     required=True,
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=EXISTING_FILE,
     help='A file with one {"query": ..., "relevant": [tool ids]} per line. No ids means that no tool fits.',
 )
 @click.option("--without", metavar="SIGNAL", multiple=True, help="Rank without this signal. Repeatable.")
@@ -77,7 +83,8 @@ class _Setting:
 )
 @wait_option
 @json_option
-def evaluate(
+@asynchronous
+async def evaluate(
     config: Path,
     tools: Path | None,
     queries: Path,
@@ -88,7 +95,7 @@ def evaluate(
     worst: int,
     wait_s: float,
     as_json: bool,
-) -> None:
+) -> int:
     """Measure how well search finds the right tools of CONFIG's servers: nDCG@10, recall@1/5/10 and MRR.
 
     Prints intervals, results by category, and the worst queries with the tools that ranked above the right ones.
@@ -98,32 +105,28 @@ def evaluate(
       toolcrib eval --tools tools.json --queries queries.jsonl --compare without:synonyms
     """
     least = tuple(map(_floor, floors))
-
-    async def main() -> bool:
-        judged = read_queries(queries)
-        setting = _own(config if tools is None or is_config_named() else None, without)
-        other = _other(compare, setting) if compare is not None else None
-        async with opened(config, tools, wait_s=wait_s, searched=True) as crib:
-            await until_understood(crib, wait_s)
-            view = crib.view()
-            asked, unknown = _resolved(view, judged)
-            evaluation = _measured(view, setting, asked)
-            everything = weighted(view, setting.search.weights.refusing_nothing())
-            failed = tuple(examined(everything, answer) for answer in evaluation.worst(worst))
-            compared = None
-            if other is not None:
-                compared = OtherSettings(other.name, Comparison(evaluation, _measured(view, other, asked)))
-            card = Scorecard(evaluation, unknown, failed, compared, least)
-            report_unavailable(view)
-        report_unknown(unknown)
-        if as_json:
-            print_json(card.to_wire())
-        else:
-            show(card)
-        report_missed(card)
-        return not card.missed
-
-    sys.exit(0 if run(main, as_json=as_json) else 1)
+    judged = read_queries(queries)
+    setting = _own(config if tools is None or is_config_named() else None, without)
+    other = _other(compare, setting) if compare is not None else None
+    async with opened(config, tools, wait_s=wait_s, searched=True) as crib:
+        await until_understood(crib, wait_s)
+        view = crib.view()
+        asked, unknown = _resolved(view, judged)
+        evaluation = _measured(view, setting, asked)
+        everything = weighted(view, setting.search.weights.refusing_nothing())
+        failed = tuple(examined(everything, answer) for answer in evaluation.worst(worst))
+        compared = None
+        if other is not None:
+            compared = OtherSettings(other.name, Comparison(evaluation, _measured(view, other, asked)))
+        card = Scorecard(evaluation, unknown, failed, compared, least)
+        report_unavailable(view)
+    report_unknown(unknown)
+    if as_json:
+        print_json(card.to_wire())
+    else:
+        show(card)
+    report_missed(card)
+    return int(bool(card.missed))
 
 
 def weighted(view: View, weights: Weights) -> View:

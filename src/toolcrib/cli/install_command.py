@@ -19,7 +19,7 @@ from toolcrib.cli.clients.gateway_command import own_command, shared_command
 from toolcrib.cli.clients.install_plan import InstallPlan, Survey, survey
 from toolcrib.cli.clients.install_records import InstallRecords, SharingClient, UndoPlan, carry_out, undo
 from toolcrib.cli.clients.known_clients import CLIENTS, NAME, KnownClient, Scope, Surroundings
-from toolcrib.cli.options import is_typed, json_option, yes_option
+from toolcrib.cli.options import FILE, is_typed, json_option, yes_option
 from toolcrib.cli.terminal_output import escape, fail, plain, print_json, stderr, stdout
 from toolcrib.core.errors import ToolcribError
 
@@ -39,7 +39,7 @@ _STYLES = {"+++": "bold", "---": "bold", "+": "green", "-": "red", "@": "cyan"}
 @click.option(
     "-c",
     "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     envvar="TOOLCRIB_CONFIG",
     show_envvar=True,
     help="The mcp.json that Toolcrib serves. Default: one in Toolcrib's own folder.",

@@ -22,7 +22,7 @@ from toolcrib.catalog.view import View
 from toolcrib.cli.config_mistakes import ConfigMistakes
 from toolcrib.cli.opened_catalog import opened
 from toolcrib.cli.options import config_either_way, is_typed, json_option, tools_option, wait_option
-from toolcrib.cli.terminal_output import plain, print_json, run, stderr, stdout
+from toolcrib.cli.terminal_output import asynchronous, plain, print_json, stderr, stdout
 from toolcrib.config import read_config
 from toolcrib.core.checks import check_tool
 from toolcrib.core.errors import InvalidTool, SourceUnavailable
@@ -114,7 +114,8 @@ class _Wanted:
 @click.option("--sarif", "as_sarif", is_flag=True, help="Print a SARIF 2.1.0 log, for code hosts and editors.")
 @wait_option
 @json_option
-def lint(
+@asynchronous
+async def lint(
     config: Path,
     tools: Path | None,
     modules: tuple[str, ...],
@@ -126,7 +127,7 @@ def lint(
     fail_on: str,
     as_json: bool,
     as_sarif: bool,
-) -> None:
+) -> int:
     """Check tool definitions for problems: those of CONFIG's servers, those in a file, and those of Python modules.
 
     Finds tools that a model would confuse, descriptions that say nothing, parameters that a model must guess, names
@@ -138,25 +139,18 @@ def lint(
         raise click.UsageError("Pass either --json or --sarif, not both.")
     checks_config = _is_config_chosen(is_alone=not (modules or tools), replaces_environment=tools is not None)
     wanted = _Wanted.of(only, ignored, max_tokens)
-    found: list[Finding] = []
-
-    async def main() -> None:
-        for module in modules:
-            found.extend([finding async for finding in _of_module(module, wanted) if finding in wanted])
-        if tools is not None:
-            found.extend([finding async for finding in _of_file(tools, wanted) if finding in wanted])
-        if checks_config:
-            found.extend([finding async for finding in _of_config(config, wait_s, wanted) if finding in wanted])
-        if as_sarif:
-            print_json(sarif_log(found, Path.cwd()))
-        elif as_json:
-            counts = Counter(finding.rule.id for finding in found)
-            print_json({"findings": [finding.to_wire() for finding in found], "counts": dict(counts.most_common())})
-        else:
-            _show(found)
-
-    run(main, as_json=as_json or as_sarif)
-    sys.exit(1 if any(finding.level.is_at_least(Level(fail_on)) for finding in found) else 0)
+    sources = [_of_module(module, wanted) for module in modules]
+    sources += [_of_file(tools, wanted)] if tools is not None else []
+    sources += [_of_config(config, wait_s, wanted)] if checks_config else []
+    found = [finding for source in sources async for finding in source if finding in wanted]
+    if as_sarif:
+        print_json(sarif_log(found, Path.cwd()))
+    elif as_json:
+        counts = Counter(finding.rule.id for finding in found)
+        print_json({"findings": [finding.to_wire() for finding in found], "counts": dict(counts.most_common())})
+    else:
+        _show(found)
+    return int(any(finding.level.is_at_least(Level(fail_on)) for finding in found))
 
 
 def _is_config_chosen(*, is_alone: bool, replaces_environment: bool) -> bool:

@@ -12,10 +12,13 @@ from click.core import ParameterSource
 
 DEFAULT_CONFIG = Path("mcp.json")
 
+FILE = click.Path(path_type=Path, dir_okay=False)
+EXISTING_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
 config_option = click.option(
     "-c",
     "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     default=DEFAULT_CONFIG,
     envvar="TOOLCRIB_CONFIG",
     show_default=True,
@@ -27,7 +30,7 @@ config_option = click.option(
 def config_either_way(command: Callable[..., None]) -> Callable[..., None]:
     """Let `command` accept its configuration as the argument CONFIG or as `-c`, but not as both."""
 
-    @click.argument("argument", metavar="[CONFIG]", type=click.Path(path_type=Path, dir_okay=False), required=False)
+    @click.argument("argument", metavar="[CONFIG]", type=FILE, required=False)
     @config_option
     @wraps(command)
     def run(argument: Path | None, config: Path, **options: Any) -> None:
@@ -56,7 +59,7 @@ def is_config_named() -> bool:
 
 tools_option = click.option(
     "--tools",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=EXISTING_FILE,
     help="Read tool definitions from this file instead of starting servers.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
@@ -81,6 +84,19 @@ wait_option = click.option(
     show_default=True,
     help="How long to wait for servers to start.",
 )
+
+
+def limit_option(default: int, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the option that limits how many results are shown. `what` names the results."""
+    return click.option(
+        "-n",
+        "--limit",
+        type=click.IntRange(1, 50),
+        metavar="COUNT",
+        default=default,
+        show_default=True,
+        help=f"How many {what} to show.",
+    )
 
 
 def operations_option(metavar: str, help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:  # noqa: A002

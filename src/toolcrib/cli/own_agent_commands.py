@@ -20,7 +20,7 @@ from toolcrib.cli.options import (
     tools_option,
     wait_option,
 )
-from toolcrib.cli.terminal_output import plain, print_json, report_unavailable, run, stderr, stdout, write
+from toolcrib.cli.terminal_output import asynchronous, plain, print_json, report_unavailable, stderr, stdout, write
 from toolcrib.config import read_config
 from toolcrib.config.registrations import joined
 from toolcrib.core.errors import ToolNotFound
@@ -64,7 +64,8 @@ from toolcrib.operations.tools import chosen
 @bundle_option
 @wait_option
 @json_option
-def describe(
+@asynchronous
+async def describe(
     config: Path,
     tools: Path | None,
     detail: str,
@@ -79,44 +80,34 @@ def describe(
     The text groups tools by category, required tools first. If the budget is too small, tools that matter less are
     shortened, and then only counted.
     """
-
-    async def main() -> None:
-        async with opened(config, tools, wait_s=wait_s, bundle=bundle) as crib:
-            described = crib.describe(DetailLevel(detail), budget_tokens)
-            if as_json:
-                print_json(described.to_wire())
-                return
-            if stdout.is_terminal:
-                stdout.print(plain(described.text), markup=False, end="")
-            else:  # keep every byte: a prompt cache depends on it
-                write(described.text)
-            if lost := crib.list().missing.unavailable:
-                report_unavailable(lost)
-            count = len(described.left_out)
-            left = f"; {count:,} more not shown" if count else ""
-            stderr.print(
-                f"About {described.tokens:,} tokens; {len(described.shown):,} tools{left}.", style="dim", markup=False
-            )
-
-    run(main, as_json=as_json)
+    async with opened(config, tools, wait_s=wait_s, bundle=bundle) as crib:
+        described = crib.describe(DetailLevel(detail), budget_tokens)
+        if as_json:
+            print_json(described.to_wire())
+            return
+        if stdout.is_terminal:
+            stdout.print(plain(described.text), markup=False, end="")
+        else:  # keep every byte: a prompt cache depends on it
+            write(described.text)
+        if lost := crib.list().missing.unavailable:
+            report_unavailable(lost)
+        count = len(described.left_out)
+        left = f"; {count:,} more not shown" if count else ""
+        stderr.print(
+            f"About {described.tokens:,} tokens; {len(described.shown):,} tools{left}.", style="dim", markup=False
+        )
 
 
 @click.command()
 @config_either_way
 @click.option("--full", is_flag=True, help="Print the long version, for your own system prompt.")
 @operations_option("[compact|full|guarded|discovery|NAME,NAME...]", "The operations that the instructions explain.")
-def instructions(config: Path, operations: str, *, full: bool) -> None:
+@asynchronous
+async def instructions(config: Path, operations: str, *, full: bool) -> None:
     """Print what a model is told about the operations and about the top-level categories of CONFIG's catalog."""
-
-    async def main() -> None:
-        exposed, inside = (
-            chosen(operations),
-            top_level(joined(read_config(config), registrations_of(config).all()).config),
-        )
-        text = rules(exposed, inside, full=True) if full else briefing(exposed, inside).instructions
-        stdout.print(text, markup=False, soft_wrap=True)
-
-    run(main, as_json=False)
+    exposed, inside = chosen(operations), top_level(joined(read_config(config), registrations_of(config).all()).config)
+    text = rules(exposed, inside, full=True) if full else briefing(exposed, inside).instructions
+    stdout.print(text, markup=False, soft_wrap=True)
 
 
 @click.command()
@@ -148,7 +139,8 @@ def schema() -> None:
 @bundle_option
 @wait_option
 @json_option
-def grammar(
+@asynchronous
+async def grammar(
     tool_ids: tuple[str, ...],
     *,
     config: Path,
@@ -170,27 +162,23 @@ def grammar(
     """
     if what == "arguments" and len(tool_ids) != 1:
         raise click.UsageError("`--of arguments` needs exactly one TOOL.")
-
-    async def main() -> None:
-        async with opened(config, tools, wait_s=wait_s, wanted=_sources_of(tool_ids), bundle=bundle) as crib:
-            schemas = _schemas(crib, tool_ids)
-        if strict:
-            _print_strict(schemas)
-            return
-        match what:
-            case "arguments":
-                made = arguments_grammar(next(iter(schemas.values())))
-            case "call":
-                made = call_grammar(schemas, STYLES[style])
-            case _:
-                made = text_or_call_grammar(schemas, STYLES[style])
-        if as_json:
-            print_json(asdict(made))
-            return
-        write(plain(made.text) if stdout.is_terminal else made.text)
-        _report(made)
-
-    run(main, as_json=as_json)
+    async with opened(config, tools, wait_s=wait_s, wanted=_sources_of(tool_ids), bundle=bundle) as crib:
+        schemas = _schemas(crib, tool_ids)
+    if strict:
+        _print_strict(schemas)
+        return
+    match what:
+        case "arguments":
+            made = arguments_grammar(next(iter(schemas.values())))
+        case "call":
+            made = call_grammar(schemas, STYLES[style])
+        case _:
+            made = text_or_call_grammar(schemas, STYLES[style])
+    if as_json:
+        print_json(asdict(made))
+        return
+    write(plain(made.text) if stdout.is_terminal else made.text)
+    _report(made)
 
 
 def _sources_of(tool_ids: Sequence[str]) -> Callable[[str], bool] | None:

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ from toolcrib.cli.pinned_definitions import (
     using,
     when,
 )
-from toolcrib.cli.terminal_output import Confirmation, counted, plain, print_json, run, stderr, stdout
+from toolcrib.cli.terminal_output import Confirmation, asynchronous, counted, plain, print_json, stderr, stdout
 from toolcrib.config import read_config
 from toolcrib.core.tools import Tool, summarize
 from toolcrib.core.untrusted_text import visible
@@ -60,7 +59,8 @@ _NEW = {PinState.NEW, PinState.UNPINNED}
 @click.option("--log", "mode", flag_value="log", help="Show the history of all pins. No server starts.")
 @wait_option
 @json_option
-def pin(
+@asynchronous
+async def pin(
     what: tuple[str, ...],
     config: Path,
     mode: str | None,
@@ -70,7 +70,7 @@ def pin(
     full: bool,
     yes: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Pin the definitions of CONFIG's servers as they are now. By default, agents do not see later changes until
     you pin them.
 
@@ -83,14 +83,14 @@ def pin(
     """
     match mode:
         case "list":
-            main = partial(_list_pins, what, config, as_json=as_json)
+            is_done = _list_pins(what, config, as_json=as_json)
         case "log":
-            main = partial(_show_log_of_pins, what, config, as_json=as_json)
+            is_done = _show_log_of_pins(what, config, as_json=as_json)
         case "remove":
-            main = partial(_unpin, what, config, by=by, yes=yes, as_json=as_json)
+            is_done = _unpin(what, config, by=by, yes=yes, as_json=as_json)
         case _:
-            main = partial(_pin, what, config, wait_s=wait_s, by=by, full=full, yes=yes, as_json=as_json)
-    sys.exit(0 if run(main, as_json=as_json) else 1)
+            is_done = await _pin(what, config, wait_s=wait_s, by=by, full=full, yes=yes, as_json=as_json)
+    return int(not is_done)
 
 
 async def _pin(
@@ -122,7 +122,7 @@ async def _pin(
     return (writes or not offer.all) and not comparison.unlisted
 
 
-async def _unpin(what: Sequence[str], config: Path, *, by: str | None, yes: bool, as_json: bool) -> bool:
+def _unpin(what: Sequence[str], config: Path, *, by: str | None, yes: bool, as_json: bool) -> bool:
     """Show which pins would be removed, ask, and remove them. Returns False if they were not removed."""
     who = _who(by)
     pins = _pins(what, config)
@@ -148,7 +148,7 @@ async def _unpin(what: Sequence[str], config: Path, *, by: str | None, yes: bool
     return writes or not pins
 
 
-async def _list_pins(what: Sequence[str], config: Path, *, as_json: bool) -> bool:
+def _list_pins(what: Sequence[str], config: Path, *, as_json: bool) -> bool:
     """Show what is pinned."""
     pins = _pins(what, config)
     if as_json:
@@ -160,7 +160,7 @@ async def _list_pins(what: Sequence[str], config: Path, *, as_json: bool) -> boo
     return True
 
 
-async def _show_log_of_pins(what: Sequence[str], config: Path, *, as_json: bool) -> bool:
+def _show_log_of_pins(what: Sequence[str], config: Path, *, as_json: bool) -> bool:
     """Show the history of all pins, oldest first."""
     pins = _pins(what, config, ended=True)
     if as_json:

@@ -12,8 +12,8 @@ from typing import Any, cast
 import click
 
 from toolcrib.cli.opened_catalog import registrations_of
-from toolcrib.cli.options import config_either_way, config_option, json_option
-from toolcrib.cli.terminal_output import plain, plain_json, print_json, run, stderr, stdout, write
+from toolcrib.cli.options import EXISTING_FILE, FILE, config_either_way, config_option, json_option
+from toolcrib.cli.terminal_output import asynchronous, plain, plain_json, print_json, stderr, stdout, write
 from toolcrib.config import read_config
 from toolcrib.config.registration_store import Registration, RegistrationStore
 from toolcrib.config.registrations import (
@@ -43,7 +43,7 @@ def _registering(command: Callable[..., None]) -> Callable[..., None]:
         config_option,
         click.option(
             "--schema",
-            type=click.Path(path_type=Path, exists=True, dir_okay=False),
+            type=EXISTING_FILE,
             help="A file with the JSON Schema of the arguments. Default: every {name} is a required string.",
         ),
         click.option("--description", required=True, metavar="TEXT", help="What the tool does. Models read it."),
@@ -108,27 +108,25 @@ def _json(text: str) -> Any:
         raise click.UsageError(f"--json-body is not valid JSON: {error}.") from error
 
 
-def _register(config: Path, tool_id: str, declaration: dict[str, Any], schema: Path | None, *, as_json: bool) -> None:
+async def _register(
+    config: Path, tool_id: str, declaration: dict[str, Any], schema: Path | None, *, as_json: bool
+) -> None:
     """Register a declared tool. Without `schema`, each `{name}` in it becomes a required string argument."""
+    source, _, name = tool_id.partition(".")
+    if not (source and name):
+        raise InvalidConfig(f"`{tool_id}` is not a tool id. Use SOURCE.NAME, for example ops.disk_free")
+    body = dict(declaration)
+    body["input_schema"] = _schema_of(declaration, tool_id) if schema is None else _schema_in(schema)
+    new = registration(Kind.TOOL, tool_id, body)
+    registering = Registering(read_config(config))
 
-    async def main() -> None:
-        source, _, name = tool_id.partition(".")
-        if not (source and name):
-            raise InvalidConfig(f"`{tool_id}` is not a tool id. Use SOURCE.NAME, for example ops.disk_free")
-        body = dict(declaration)
-        body["input_schema"] = _schema_of(declaration, tool_id) if schema is None else _schema_in(schema)
-        new = registration(Kind.TOOL, tool_id, body)
-        registering = Registering(read_config(config))
+    def change(rows: Sequence[Registration]) -> Iterable[Registration]:
+        if new.key in {row.key for row in rows}:
+            hint = f"Run `toolcrib unregister {tool_id}` first."
+            raise InvalidConfig(f"`{tool_id}` is already registered. Nothing was changed.", hints=[hint])
+        return registering.added(rows, [new])
 
-        def change(rows: Sequence[Registration]) -> Iterable[Registration]:
-            if new.key in {row.key for row in rows}:
-                hint = f"Run `toolcrib unregister {tool_id}` first."
-                raise InvalidConfig(f"`{tool_id}` is already registered. Nothing was changed.", hints=[hint])
-            return registering.added(rows, [new])
-
-        _report(config, *_changed(registrations_of(config), change), as_json=as_json)
-
-    run(main, as_json=as_json)
+    _report(config, *_changed(registrations_of(config), change), as_json=as_json)
 
 
 @click.command()
@@ -139,7 +137,8 @@ def _register(config: Path, tool_id: str, declaration: dict[str, Any], schema: P
 @click.option("--capability", "capabilities", metavar="NAME", multiple=True, help="A capability.")
 @config_option
 @json_option
-def unregister(
+@asynchronous
+async def unregister(
     config: Path,
     *,
     tool_ids: tuple[str, ...],
@@ -160,63 +159,48 @@ def unregister(
     keys = [(kind.value, name) for kind, names in named.items() for name in names]
     if not keys:
         raise click.UsageError("Name what to remove. Run `toolcrib export` to see what is registered.")
-
-    async def main() -> None:
-        registering = Registering(read_config(config))
-        try:
-            before, after = _changed(registrations_of(config), lambda rows: registering.removed(rows, keys))
-        except NotFound as error:
-            raise NotFound(error.message, hints=["Run `toolcrib export` to see what is registered."]) from error
-        _report(config, before, after, as_json=as_json)
-
-    run(main, as_json=as_json)
+    registering = Registering(read_config(config))
+    try:
+        before, after = _changed(registrations_of(config), lambda rows: registering.removed(rows, keys))
+    except NotFound as error:
+        raise NotFound(error.message, hints=["Run `toolcrib export` to see what is registered."]) from error
+    _report(config, before, after, as_json=as_json)
 
 
 @click.command()
 @config_either_way
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to write. Default: standard output.",
-)
-def export(config: Path, output: Path | None) -> None:
+@click.option("-o", "--output", type=FILE, help="The file to write. Default: standard output.")
+@asynchronous
+async def export(config: Path, output: Path | None) -> None:
     """Write everything that was registered for CONFIG to one JSON document, for `toolcrib import` or for mcp.json."""
-
-    async def main() -> None:
-        rows = registrations_of(config).all()
-        if not rows:
-            read_config(config)  # with rows, the configuration may be missing: its registrations can still be exported
-        whole, unreadable = document(rows)
-        text = f"{json.dumps(whole, ensure_ascii=False, indent=2)}\n"
-        _write(text, output)
-        for each in unreadable:
-            stderr.print(f"Left out: {plain(str(each))}.", markup=False, style="yellow")
-
-    run(main, as_json=False)
+    rows = registrations_of(config).all()
+    if not rows:
+        read_config(config)  # with rows, the configuration may be missing: its registrations can still be exported
+    whole, unreadable = document(rows)
+    text = f"{json.dumps(whole, ensure_ascii=False, indent=2)}\n"
+    _write(text, output)
+    for each in unreadable:
+        stderr.print(f"Left out: {plain(str(each))}.", markup=False, style="yellow")
 
 
 @click.command("import")
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("file", type=EXISTING_FILE)
 @config_either_way
 @click.option("--replace", "replacing", is_flag=True, help="Replace registered items that differ from the file.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, but write nothing.")
 @json_option
-def import_(file: Path, config: Path, *, replacing: bool, dry_run: bool, as_json: bool) -> None:
+@asynchronous
+async def import_(file: Path, config: Path, *, replacing: bool, dry_run: bool, as_json: bool) -> None:
     """Register everything in FILE for CONFIG: tools, categories, bundles, capabilities, metadata. All or nothing."""
+    new = read_document(_text_in(file), file)
+    registering = Registering(read_config(config))
+    store = registrations_of(config)
 
-    async def main() -> None:
-        new = read_document(_text_in(file), file)
-        registering = Registering(read_config(config))
-        store = registrations_of(config)
+    def change(rows: Sequence[Registration]) -> Iterable[Registration]:
+        return registering.added(rows, new, replacing=replacing)
 
-        def change(rows: Sequence[Registration]) -> Iterable[Registration]:
-            return registering.added(rows, new, replacing=replacing)
-
-        before, after = ((rows := store.all()), tuple(change(rows))) if dry_run else _changed(store, change)
-        _report(config, before, after, as_json=as_json, dry_run=dry_run)
-
-    run(main, as_json=as_json)
+    before, after = ((rows := store.all()), tuple(change(rows))) if dry_run else _changed(store, change)
+    _report(config, before, after, as_json=as_json, dry_run=dry_run)
 
 
 def _write(text: str, output: Path | None) -> None:

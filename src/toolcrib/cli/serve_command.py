@@ -27,7 +27,7 @@ from toolcrib.cli.opened_catalog import (
     pins_of,
     registrations_of,
 )
-from toolcrib.cli.options import config_either_way, no_audit_option, operations_option
+from toolcrib.cli.options import FILE, config_either_way, no_audit_option, operations_option
 from toolcrib.cli.terminal_output import fail, log_warnings, plain, run, stderr
 from toolcrib.config import Config, read_config
 from toolcrib.core.errors import BundleIncomplete, InvalidConfig, NotFound
@@ -74,7 +74,7 @@ def _collecting_no_garbage() -> Generator[None]:
 @click.option(
     "--cache",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     envvar="TOOLCRIB_CACHE",
     show_envvar=True,
     help="Where to cache tool definitions. Default: your system's cache folder.",

@@ -7,8 +7,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import cached_property, partial
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import cached_property, partial, wraps
 from shlex import quote
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
@@ -171,6 +171,18 @@ def run(main: Callable[[], Awaitable[T]], *, as_json: bool) -> T:
     except* BrokenPipeError:  # `toolcrib demo | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+
+
+def asynchronous(command: Callable[..., Coroutine[Any, Any, int | None]]) -> Callable[..., None]:
+    """Let click call an async command with `run`. If `command` returns a number, the process exits with it."""
+
+    @wraps(command)
+    def call(**options: Any) -> None:
+        code = run(partial(command, **options), as_json=options.get("as_json") or options.get("as_sarif") or False)
+        if code:
+            sys.exit(code)
+
+    return call
 
 
 class Confirmation:

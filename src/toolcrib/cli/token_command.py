@@ -14,7 +14,7 @@ import click
 from toolcrib.cli.clients.file_changes import FileChange, check_writable, read
 from toolcrib.cli.clients.file_changes import write as write_file
 from toolcrib.cli.clients.jsonc_document import JsoncDocument, MalformedJson, dump
-from toolcrib.cli.options import json_option
+from toolcrib.cli.options import FILE, json_option
 from toolcrib.cli.terminal_output import fail, print_json, stderr, stdout
 from toolcrib.config import OUR_KEY, parse_config
 from toolcrib.config.auth import may_be_principal
@@ -27,12 +27,7 @@ PREFIX = "toolcrib_"
 @click.command()
 @click.argument("principal", metavar="NAME")
 @click.option("--scope", "scopes", multiple=True, help="A scope for this token, for use in policy rules. Repeatable.")
-@click.option(
-    "--write",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Add the entry to this mcp.json, under toolcrib.auth.tokens.",
-)
+@click.option("--write", type=FILE, metavar="FILE", help="Add the entry to this mcp.json, under toolcrib.auth.tokens.")
 @json_option
 def token(principal: str, *, scopes: tuple[str, ...], write: Path | None, as_json: bool) -> None:
     """Create a random bearer token for NAME, and show the entry for the configuration, which contains only its hash.

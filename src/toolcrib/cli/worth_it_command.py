@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from toolcrib.catalog.view import View
 from toolcrib.cli.clients.server_entries import serving
 from toolcrib.cli.opened_catalog import opened
 from toolcrib.cli.options import config_either_way, json_option, tools_option, wait_option
-from toolcrib.cli.terminal_output import escape, print_json, run, stderr, stdout
+from toolcrib.cli.terminal_output import asynchronous, escape, print_json, stderr, stdout
 from toolcrib.config import read_config
 from toolcrib.core.digests import BYTES_PER_TOKEN, size_of
 from toolcrib.core.tools import Tool
@@ -154,28 +153,25 @@ _VERDICTS = {True: "worth it", False: "leave it", None: "cannot tell"}
 @tools_option
 @wait_option
 @json_option
-def worth_it(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> None:
+@asynchronous
+async def worth_it(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> int:
     """Compare the tokens of all definitions of CONFIG's servers, as a client shows them to a model, with Toolcrib's
     cost.
 
     Ends with a verdict: worth it, or not. Exits with 1 if the verdict depends on servers that cannot be listed.
     """
-
-    async def main() -> _Worth:
-        weighed_config = config
-        if tools is None and (behind := _behind(config)) is not None:
-            weighed_config = behind
-            stderr.print(f"{config} starts Toolcrib. Measuring the servers of {behind} instead.", markup=False)
-        async with opened(weighed_config, tools, wait_s=wait_s) as crib:
-            named = top_level(read_config(weighed_config)) if tools is None else _named(crib)
-            return weighed(crib, named)
-
-    worth = run(main, as_json=as_json)
+    weighed_config = config
+    if tools is None and (behind := _behind(config)) is not None:
+        weighed_config = behind
+        stderr.print(f"{config} starts Toolcrib. Measuring the servers of {behind} instead.", markup=False)
+    async with opened(weighed_config, tools, wait_s=wait_s) as crib:
+        named = top_level(read_config(weighed_config)) if tools is None else _named(crib)
+        worth = weighed(crib, named)
     if as_json:
         print_json(worth.to_wire())
     else:
         _show(worth)
-    sys.exit(0 if worth.is_worth_it is not None else 1)
+    return int(worth.is_worth_it is None)
 
 
 def _behind(config: Path) -> Path | None:
