@@ -248,9 +248,8 @@ class _Marks:
             return True
         if any(_marked(schema) or self._is_stray(schema) for schema in schemas):
             return True
-        if (
-            not schemas
-        ):  # the schema does not describe this value (the key may be misspelled), and this tool has secrets
+        # The schema does not describe this value (the key may be misspelled), and this tool has secrets.
+        if not schemas:
             return True
         if isinstance(value, Mapping | list | tuple):
             return False

@@ -72,9 +72,7 @@ def _wire(approval: Approval) -> dict[str, object]:
 def _table(approvals: tuple[Approval, ...]) -> Table:
     from rich.table import Table
 
-    table = Table(box=None, header_style="dim", padding=(0, 3, 0, 0))
-    for column in ("", "tool", "for", "since"):
-        table.add_column(column)
+    table = Table("", "tool", "for", "since", box=None, header_style="dim", padding=(0, 3, 0, 0))
     for approval in approvals:
         since = datetime.fromtimestamp(approval.approved_at).astimezone()
         table.add_row(

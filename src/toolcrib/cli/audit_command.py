@@ -17,7 +17,7 @@ import click
 
 from toolcrib.audit.audit_file import AuditFile, DeletionFilter, Gap, reason_of
 from toolcrib.audit.audit_reader import AuditEntry, AuditReader, NoAudit, TraceFilter
-from toolcrib.cli.audit_display import Blocks, Display, JsonLines, missing_operations
+from toolcrib.cli.audit_display import Blocks, JsonLines, missing_operations
 from toolcrib.cli.options import DEFAULT_CONFIG, FILE, config_option, json_option, yes_option
 from toolcrib.cli.terminal_output import Confirmation, asynchronous, counted, plain, print_json, stderr
 from toolcrib.config import read_config
@@ -108,7 +108,7 @@ async def audit(
     TRACE is the beginning of a trace id: it shows everything known about that trace. To delete traces, run `toolcrib
     audit forget`, which has its own --help.
     """
-    display: Display = JsonLines() if as_json else Blocks(whole=trace is not None)
+    display = JsonLines() if as_json else Blocks(whole=trace is not None)
     if limit is None:
         limit = _EVERYTHING if as_json else SHOWN_TRACES
     place = path if path is not None else place_of(config)
@@ -164,7 +164,7 @@ def missing_from(place: Path, since: float) -> str | None:
 class _Watch:
     """Follows an audit file that may not exist yet, or that may be replaced by a different file."""
 
-    def __init__(self, place: Path, wanted: TraceFilter, display: Display) -> None:
+    def __init__(self, place: Path, wanted: TraceFilter, display: Blocks | JsonLines) -> None:
         self._place = place
         self._wanted = wanted
         self._display = display
@@ -214,7 +214,7 @@ class _Watch:
         except NoAudit:
             pass
         except (OSError, sqlite3.Error) as error:
-            self._tell_of(error)
+            self._report_problem(error)
         else:
             self._has_reported = False
         for each in found:
@@ -251,7 +251,7 @@ class _Watch:
         self._seen = max((entry.id for entry in entries), default=self._seen)
         return [*(gap for _, gap in gaps), *entries]
 
-    def _tell_of(self, error: Exception) -> None:
+    def _report_problem(self, error: Exception) -> None:
         if self._has_reported or str(getattr(error, "sqlite_errorname", "")).startswith("SQLITE_BUSY"):
             return
         self._has_reported = True

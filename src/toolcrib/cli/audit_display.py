@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
-from rich.table import Table
+from rich.table import Column, Table
 
 from toolcrib.audit.audit_file import Gap
 from toolcrib.audit.audit_reader import AT_THE_TOP, NAMING, SHOWING_NODES, AuditEntry, Trace, gap_wire
@@ -38,30 +38,18 @@ _APPROVALS = {
 """How each `Consent` is printed."""
 
 
-class Display(Protocol):
-    """A way to show the traces of an audit."""
-
-    def traces(self, traces: Sequence[Trace], gaps: Iterable[Gap]) -> None:
-        """Show all these traces and gaps, oldest first."""
-        ...
-
-    def entry(self, entry: AuditEntry) -> None:
-        """Show an operation that was just recorded."""
-        ...
-
-    def gap(self, gap: Gap) -> None: ...
-
-
 class JsonLines:
     """Prints one JSON object per line, one for each operation or gap, in the order of time."""
 
     def traces(self, traces: Sequence[Trace], gaps: Iterable[Gap]) -> None:
+        """Print all these traces and gaps, oldest first."""
         found = [(entry.at, entry.to_wire()) for trace in traces for entry in trace.entries]
         found += [(gap.until, gap_wire(gap)) for gap in gaps]
         for _, wire in sorted(found, key=itemgetter(0)):
             self._print(wire)
 
     def entry(self, entry: AuditEntry) -> None:
+        """Print an operation that was just recorded."""
         self._print(entry.to_wire())
 
     def gap(self, gap: Gap) -> None:
@@ -117,14 +105,10 @@ class Blocks:
         stdout.print("  ".join(parts), soft_wrap=False)
 
     def _rows(self, entries: Sequence[AuditEntry]) -> None:
-        table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_column(width=0)
-        if self._whole:
-            table.add_column(no_wrap=True, style="dim")
-        table.add_column(no_wrap=True, min_width=12)
-        table.add_column(no_wrap=True, min_width=7, justify="right")
-        table.add_column(no_wrap=True, min_width=7, justify="right")
-        table.add_column(overflow="fold")
+        time = [Column(no_wrap=True, style="dim")] if self._whole else []
+        operation = Column(no_wrap=True, min_width=12)
+        took, size = (Column(no_wrap=True, min_width=7, justify="right") for _ in range(2))
+        table = Table.grid(Column(width=0), *time, operation, took, size, Column(overflow="fold"), padding=(0, 2, 0, 0))
         cut = len(entries) >= CUT_FROM and not self._whole
         for entry in entries[:SHOWN_FIRST] if cut else entries:
             self._row(table, entry)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
 from toolcrib.catalog.bundles import SHIPPED, Missing, Resolution, ToolBundle, is_bundle_name
 from toolcrib.cli.opened_catalog import opened
@@ -79,9 +79,7 @@ def _show(bundle: ToolBundle, found: Resolution) -> None:
 
 
 def _show_tools(kind: str, tools: Iterable[Tool]) -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(overflow="fold")
-    table.add_column()
+    table = Table.grid(Column(overflow="fold"), Column(), padding=(0, 2))
     for tool in tools:
         table.add_row(f"[bold]{escape(tool.id)}[/]", escape(tool.summary))
     if table.row_count:

@@ -152,10 +152,10 @@ def _text_of(block: Mapping[str, Any]) -> str:
             return f"{block.get('name', '')} <{block.get('uri', '')}>"
         case {"type": "resource"}:
             resource = cast("Mapping[str, Any]", block.get("resource") or {})
-            return _untold(str(resource.get("uri", "resource")), resource.get("mimeType"), resource.get("blob"))
+            return _omitted(str(resource.get("uri", "resource")), resource.get("mimeType"), resource.get("blob"))
         case _:
-            return _untold(str(block.get("type")), block.get("mimeType"), block.get("data"))
+            return _omitted(str(block.get("type")), block.get("mimeType"), block.get("data"))
 
 
-def _untold(what: str, mime_type: object, data: object) -> str:
+def _omitted(what: str, mime_type: object, data: object) -> str:
     return f"[{what} {mime_type or ''}, {len(str(data or ''))} characters of base64; --json shows it]"

@@ -13,7 +13,7 @@ from typing import cast
 import click
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 from rich.tree import Tree
 
@@ -122,9 +122,7 @@ async def list_(
         if as_json:
             print_json(page.to_wire())
             return
-        table = Table.grid(padding=(0, 2))
-        table.add_column(overflow="fold")
-        table.add_column()
+        table = Table.grid(Column(overflow="fold"), Column(), padding=(0, 2))
         for node in page.nodes:
             about = f"{node.tool_count} · {one_line(node.node.summary, SUMMARY_CHARS)}"
             table.add_row(f"[bold cyan]{escape('/'.join(node.node.path))}[/]", f"[dim]{escape(about)}[/]")
@@ -157,10 +155,7 @@ async def categories(config: Path, tools: Path | None, wait_s: float, *, as_json
         if as_json:
             print_json({"categories": [category.to_wire() for category in found], **missing.to_wire()})
             return
-        table = Table.grid(padding=(0, 2))
-        table.add_column(overflow="fold")
-        table.add_column(justify="right")
-        table.add_column()
+        table = Table.grid(Column(overflow="fold"), Column(justify="right"), Column(), padding=(0, 2))
         for category in found:
             about = " · ".join(filter(None, (category.version, one_line(category.node.summary, SUMMARY_CHARS))))
             table.add_row(

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
 from toolcrib.cli.opened_catalog import opened
 from toolcrib.cli.options import json_option
-from toolcrib.cli.terminal_output import asynchronous, counted, escape, print_json, stdout
+from toolcrib.cli.terminal_output import asynchronous, counted, escape, print_json, size_wire, stdout
+from toolcrib.core.digests import BYTES_PER_TOKEN, size_of
 from toolcrib.core.errors import InvalidConfig, ToolFailed
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ class _Report:
             "steps": self.steps,
             "worked": self.worked,
             "cost": {
-                "up_front": _weight(bill.up_front),
-                "toolcrib": {**_weight(bill.with_toolcrib), "operations": bill.operations, "answers": bill.answers},
+                "up_front": size_wire(bill.up_front),
+                "toolcrib": {**size_wire(bill.with_toolcrib), "operations": bill.operations, "answers": bill.answers},
                 "ratio": round(bill.up_front / bill.with_toolcrib, 2) if bill.with_toolcrib else None,
             },
         }
@@ -361,10 +362,9 @@ def _show(outcome: Mapping[str, Any]) -> None:
 
 def _sum_up(report: _Report) -> None:
     bill = report.bill
-    table = Table(title="What a model would have read", title_justify="left", box=None, padding=(0, 3, 0, 0))
-    table.add_column("")
-    table.add_column("bytes", justify="right")
-    table.add_column("≈ tokens", justify="right")
+    title = "What a model would have read"
+    columns = ("", Column("bytes", justify="right"), Column("≈ tokens", justify="right"))
+    table = Table(*columns, title=title, title_justify="left", box=None, padding=(0, 3, 0, 0))
     for label, size in (
         ("all definitions up front", bill.up_front),
         ("with Toolcrib", bill.with_toolcrib),
@@ -377,10 +377,6 @@ def _sum_up(report: _Report) -> None:
     less = f"{bill.up_front / bill.with_toolcrib:.1f} times less to read" if bill.with_toolcrib else ""
     stdout.print(f"\n[bold]{worked} of {len(report.steps)} steps worked, {less}.[/]")
     stdout.print("[dim]A token is estimated as four bytes. Results of the tools are the same in both cases.[/]")
-
-
-def _weight(size: int) -> dict[str, int]:
-    return {"bytes": size, "estimated_tokens": size // BYTES_PER_TOKEN}
 
 
 def _tokens(size: int) -> str:

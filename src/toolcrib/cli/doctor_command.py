@@ -20,7 +20,7 @@ from typing import Any, Self
 import click
 from anyio import to_thread
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 
 from toolcrib.audit.audit_file import DAY_S
 from toolcrib.catalog.access import EFFECTS
@@ -463,8 +463,7 @@ def _show_sources(report: _Report) -> None:
 def _show_wrong(name: str, said: Sequence[str], remedy: str | None) -> None:
     """Print the problems of a source below the table: a narrow terminal has no room for sentences next to it."""
     stdout.print(f"\n[bold]{escape(name)}[/]")
-    lines = Table.grid()
-    lines.add_column(overflow="fold")
+    lines = Table.grid(Column(overflow="fold"))
     for line in said:
         lines.add_row(escape(line))
     if remedy is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 import platformdirs
-from rich.table import Table
+from rich.table import Column, Table
 
 from toolcrib.cli.clients.file_changes import FileChange, read
 from toolcrib.cli.clients.gateway_command import own_command, shared_command
@@ -289,9 +289,7 @@ def _say(text: str) -> None:
 
 
 def _bullet(text: str) -> None:
-    line = Table.grid(padding=(0, 1, 0, 0))
-    line.add_column()
-    line.add_column(overflow="fold")
+    line = Table.grid(Column(), Column(overflow="fold"), padding=(0, 1, 0, 0))
     line.add_row(" -", escape(text))
     stdout.print(line, soft_wrap=False)
 

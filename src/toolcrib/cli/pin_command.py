@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from toolcrib.catalog.definition_guard import DefinitionGuard
@@ -337,10 +337,8 @@ def _minute(pin: Pin) -> str:
 
 
 def _table(*columns: str, show_header: bool) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), show_header=show_header)
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column in {"version", "since"})
-    return table
+    made = [Column(name, overflow="fold", no_wrap=name in {"version", "since"}) for name in columns]
+    return Table(*made, box=None, header_style="dim", padding=(0, 2, 0, 0), show_header=show_header)
 
 
 def _wire(pin: Pin) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from toolcrib.audit.audit_file import reason_of
@@ -292,11 +292,8 @@ def grades_of(drift: Drift) -> Text:
 
 def show_details(changes: Iterable[Change], suspicions: Iterable[Suspicion], omitted: int = 0) -> None:
     """Print each change and suspicion on a line of its own, below the tool that they are about."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(width=0)
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_column(overflow="fold")
+    texts = Column(overflow="fold"), Column(overflow="fold")
+    grid = Table.grid(Column(width=0), Column(no_wrap=True), *texts, padding=(0, 2, 0, 0))
     for change in changes:
         grade = Text(change.grade.value, _STYLES[change.grade])
         place = change.place or "its source"

@@ -56,7 +56,8 @@ def _registering(command: Callable[..., None]) -> Callable[..., None]:
 @register.command("command", short_help="Register a command.")
 @_registering
 @click.argument("words", metavar="-- PROGRAM [ARGUMENT]...", nargs=-1, required=True)
-def register_command(words: tuple[str, ...], description: str, **options: Any) -> None:
+@asynchronous
+async def register_command(words: tuple[str, ...], description: str, **options: Any) -> None:
     """Register a command as the tool ID. It runs without a shell, and each {name} in it becomes an argument.
 
     \b
@@ -73,7 +74,8 @@ def register_command(words: tuple[str, ...], description: str, **options: Any) -
 @click.option("--body", metavar="TEXT", help="The request body, as plain text.")
 @click.option("--json-body", metavar="JSON", help='The request body, as JSON: \'{"text": "{text}"}\'.')
 @click.option("--allow-private", is_flag=True, help="Allow an address on this machine or in a private network.")
-def register_http(
+@asynchronous
+async def register_http(
     url: str,
     description: str,
     *,
@@ -108,9 +110,7 @@ def _json(text: str) -> Any:
         raise click.UsageError(f"--json-body is not valid JSON: {error}.") from error
 
 
-async def _register(
-    config: Path, tool_id: str, declaration: dict[str, Any], schema: Path | None, *, as_json: bool
-) -> None:
+def _register(config: Path, tool_id: str, declaration: dict[str, Any], schema: Path | None, *, as_json: bool) -> None:
     """Register a declared tool. Without `schema`, each `{name}` in it becomes a required string argument."""
     source, _, name = tool_id.partition(".")
     if not (source and name):

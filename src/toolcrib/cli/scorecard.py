@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 
 from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.view import View
@@ -161,13 +161,10 @@ def _print(shown: Any, indent: int = 0) -> None:
 
 def _table(*columns: str) -> Table:
     """Return a table with a text column, which wraps on narrow terminals, and columns of numbers."""
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
-    for at, column in enumerate(columns):
-        if at == 0:
-            table.add_column(column, overflow="fold", min_width=9)
-        else:
-            table.add_column(column, justify="right", no_wrap=True)
-    return table
+    text, *numbers = columns
+    made = [Column(text, overflow="fold", min_width=9)]
+    made += [Column(name, justify="right", no_wrap=True) for name in numbers]
+    return Table(*made, box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
 
 
 def _metrics_table(evaluation: Evaluation) -> Table:
@@ -261,11 +258,9 @@ def _show_failed_query(failed: FailedQuery) -> None:
     said = "" if answer.found else ", empty result"
     stdout.print(f"\n[bold]{escape(answer.judged.id)}[/]  [dim]{NDCG} {answer.scores[0]:.2f}{said}[/]", soft_wrap=True)
     _print(_line(answer.judged.query, SHOWN_CHARS), 2)
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(overflow="fold", ratio=3)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(overflow="fold", ratio=4)
+    rank, confidence = (Column(justify="right", no_wrap=True) for _ in range(2))
+    tool, why = Column(overflow="fold", ratio=3), Column(overflow="fold", ratio=4)
+    table = Table.grid(rank, tool, confidence, why, padding=(0, 2, 0, 0))
     shown = failed.above[:SHOWN_ABOVE]
     for ranked in sorted((*shown, *failed.relevant), key=lambda ranked: ranked.rank or math.inf):
         _add_ranked_tool(table, ranked, "red" if ranked in shown else "green")

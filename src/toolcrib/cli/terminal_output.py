@@ -17,6 +17,7 @@ import click
 import orjson
 
 from toolcrib.cli.options import DEFAULT_CONFIG
+from toolcrib.core.digests import BYTES_PER_TOKEN
 from toolcrib.core.errors import InvalidConfig, NextAction, SourceUnavailable, ToolcribError
 from toolcrib.core.untrusted_text import OBEYED, visible
 from toolcrib.core.uris import shown
@@ -86,6 +87,11 @@ def escape(text: str) -> str:
 def counted(count: int, what: str) -> str:
     """Return `1 tool` or `12 tools`. `what` is in the singular."""
     return f"1 {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def size_wire(size: int) -> dict[str, int]:
+    """Convert a number of bytes that a model reads to a JSON object."""
+    return {"bytes": size, "estimated_tokens": size // BYTES_PER_TOKEN}
 
 
 def set_up_logging(*, verbose: bool) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 
 from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.cli.clients.server_entries import serving
 from toolcrib.cli.opened_catalog import opened
 from toolcrib.cli.options import config_either_way, json_option, tools_option, wait_option
-from toolcrib.cli.terminal_output import asynchronous, escape, print_json, stderr, stdout
+from toolcrib.cli.terminal_output import asynchronous, escape, print_json, size_wire, stderr, stdout
 from toolcrib.config import read_config
 from toolcrib.core.digests import BYTES_PER_TOKEN, size_of
 from toolcrib.core.tools import Tool
@@ -46,43 +46,29 @@ HEAVIEST = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Weight:
-    """The size of something that a model reads, in UTF-8 bytes of compact JSON."""
-
-    size: int = 0
-
-    @property
-    def tokens(self) -> int:
-        return self.size // BYTES_PER_TOKEN
-
-    def to_wire(self) -> dict[str, int]:
-        return {"bytes": self.size, "estimated_tokens": self.tokens}
-
-
-@dataclass(frozen=True, slots=True)
 class _ServerWeight:
     """The sizes of the definitions of one server."""
 
     name: str
-    tools: tuple[tuple[str, _Weight], ...]
+    tools: tuple[tuple[str, int], ...]
     """Pairs of a tool id and its size, heaviest first."""
 
     @property
-    def weight(self) -> _Weight:
-        return _Weight(sum(weight.size for _, weight in self.tools))
+    def size(self) -> int:
+        return sum(size for _, size in self.tools)
 
 
 @dataclass(frozen=True, slots=True)
 class _Worth:
-    """What a model reads without Toolcrib and with it."""
+    """What a model reads without Toolcrib and with it. All sizes are in UTF-8 bytes of compact JSON."""
 
     servers: tuple[_ServerWeight, ...]
     """Heaviest first."""
-    before_search: _Weight
+    before_search: int
     """The size of the operations and the instructions."""
-    search: _Weight
+    search: int
     """The median size of a page of search results. Tools of this catalog are searched for by their own summaries."""
-    expansion: _Weight
+    expansion: int
     """The median size of one expansion."""
     missing: tuple[str, ...] = ()
     """Servers that could not be listed, so their size is unknown."""
@@ -92,27 +78,27 @@ class _Worth:
         return sum(len(server.tools) for server in self.servers)
 
     @property
-    def now(self) -> _Weight:
-        return _Weight(sum(server.weight.size for server in self.servers))
+    def now(self) -> int:
+        return sum(server.size for server in self.servers)
 
     @property
-    def one_use(self) -> _Weight:
-        return _Weight(self.search.size + self.expansion.size)
+    def one_use(self) -> int:
+        return self.search + self.expansion
 
     @property
-    def handful(self) -> _Weight:
+    def handful(self) -> int:
         """The size with Toolcrib after a handful of tools were looked up."""
-        return _Weight(self.before_search.size + HANDFUL * self.one_use.size)
+        return self.before_search + HANDFUL * self.one_use
 
     @property
     def uses_until_even(self) -> int:
         """How many lookups cost less than all definitions. 0 if even the first lookup costs more."""
-        return max(0, self.now.size - self.before_search.size) // self.one_use.size if self.one_use.size else 0
+        return max(0, self.now - self.before_search) // self.one_use if self.one_use else 0
 
     @property
     def is_worth_it(self) -> bool | None:
         """None if the answer depends on servers that could not be listed."""
-        if self.now.size >= WORTH_RATIO * self.handful.size:
+        if self.now >= WORTH_RATIO * self.handful:
             return True
         return None if self.missing else False
 
@@ -122,20 +108,20 @@ class _Worth:
             "worth_it": self.is_worth_it,
             "reason": reason(self),
             "tool_count": self.tools,
-            "now": self.now.to_wire(),
+            "now": size_wire(self.now),
             "with_toolcrib": {
-                "before_first_search": self.before_search.to_wire(),
-                "search": self.search.to_wire(),
-                "expansion": self.expansion.to_wire(),
-                "one_use": self.one_use.to_wire(),
-                "after_a_handful": {**self.handful.to_wire(), "uses": HANDFUL},
+                "before_first_search": size_wire(self.before_search),
+                "search": size_wire(self.search),
+                "expansion": size_wire(self.expansion),
+                "one_use": size_wire(self.one_use),
+                "after_a_handful": {**size_wire(self.handful), "uses": HANDFUL},
             },
             "uses_until_even": self.uses_until_even,
             "servers": [
                 {
                     "name": server.name,
                     "tool_count": len(server.tools),
-                    **server.weight.to_wire(),
+                    **size_wire(server.size),
                     "heaviest": [_tool_wire(*tool) for tool in server.tools[:HEAVIEST]],
                 }
                 for server in self.servers
@@ -189,18 +175,17 @@ def _behind(config: Path) -> Path | None:
 def weighed(crib: Toolcrib, named: Sequence[Top]) -> _Worth:
     """Measure the catalog of `crib`. `named` holds the top-level categories that the instructions list."""
     view = crib.view()
-    servers: dict[str, list[tuple[str, _Weight]]] = {
+    servers: dict[str, list[tuple[str, int]]] = {
         name: [] for name, entry in view.sources.items() if entry.status is SourceStatus.READY
     }
     for tool in view.tools.values():
-        servers[tool.source].append((tool.id, _Weight(size_of(_as_shown(tool)))))
+        servers[tool.source].append((tool.id, size_of(_as_shown(tool))))
     weights = [_ServerWeight(name, _heaviest_first(tools)) for name, tools in servers.items()]
-    weights.sort(key=lambda server: (-server.weight.size, server.name))
-    text = briefing(SETS[DEFAULT_SET], named).size
+    weights.sort(key=lambda server: (-server.size, server.name))
     probes = _spread(view)
     return _Worth(
         tuple(weights),
-        _Weight(text),
+        briefing(SETS[DEFAULT_SET], named).size,
         _median(size_of(crib.search_tools(tool.summary).to_wire()) for tool in probes),
         _median(size_of(crib.expand_tool(tool.id).to_wire()) for tool in probes),
         tuple(sorted(name for name, entry in view.sources.items() if entry.status is not SourceStatus.READY)),
@@ -209,7 +194,7 @@ def weighed(crib: Toolcrib, named: Sequence[Top]) -> _Worth:
 
 def reason(worth: _Worth) -> str:
     """Return full sentences that explain the verdict."""
-    now, handful = worth.now.tokens, worth.handful.tokens
+    now, handful = worth.now // BYTES_PER_TOKEN, worth.handful // BYTES_PER_TOKEN
     if not worth.tools and not worth.missing:
         return "There are no tools."
     with_it = f"With Toolcrib, a model that looks up {HANDFUL} tools reads about {handful:,} tokens"
@@ -228,7 +213,7 @@ def reason(worth: _Worth) -> str:
     return f"{with_it}; {without}. That saves too little for the two extra steps before each new tool."
 
 
-def heaviest(servers: Iterable[_ServerWeight]) -> tuple[tuple[str, _Weight], ...]:
+def heaviest(servers: Iterable[_ServerWeight]) -> tuple[tuple[str, int], ...]:
     """Return the heaviest tools of all servers."""
     return _heaviest_first([tool for server in servers for tool in server.tools])[:HEAVIEST]
 
@@ -250,17 +235,21 @@ def _spread(view: View) -> list[Tool]:
     return tools[::step]
 
 
-def _median(sizes: Iterable[int]) -> _Weight:
+def _median(sizes: Iterable[int]) -> int:
     measured = [*sizes]
-    return _Weight(round(median(measured))) if measured else _Weight()
+    return round(median(measured)) if measured else 0
 
 
-def _heaviest_first(tools: Sequence[tuple[str, _Weight]]) -> tuple[tuple[str, _Weight], ...]:
-    return tuple(sorted(tools, key=lambda tool: (-tool[1].size, tool[0])))
+def _heaviest_first(tools: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(tools, key=lambda tool: (-tool[1], tool[0])))
 
 
-def _tool_wire(tool_id: str, weight: _Weight) -> dict[str, Any]:
-    return {"tool_id": tool_id, **weight.to_wire()}
+def _tokens(size: int) -> str:
+    return f"{size // BYTES_PER_TOKEN:,}"
+
+
+def _tool_wire(tool_id: str, size: int) -> dict[str, Any]:
+    return {"tool_id": tool_id, **size_wire(size)}
 
 
 _STYLES = {True: "bold green", False: "bold yellow", None: "bold yellow"}
@@ -272,31 +261,29 @@ def _show(worth: _Worth) -> None:
         numeric = column in {"tools", "≈ tokens", "share"}
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for server in worth.servers:
-        name, weight = server.tools[0] if server.tools else ("", _Weight())
+        name, size = server.tools[0] if server.tools else ("", 0)
         table.add_row(
             f"[bold]{escape(server.name)}[/]",
             str(len(server.tools)),
-            f"{server.weight.tokens:,}",
-            f"{server.weight.size / worth.now.size:.0%}" if worth.now.size else "",
-            escape(f"{name.removeprefix(f'{server.name}.')}, {weight.tokens:,}") if server.tools else "",
+            _tokens(server.size),
+            f"{server.size / worth.now:.0%}" if worth.now else "",
+            escape(f"{name.removeprefix(f'{server.name}.')}, {_tokens(size)}") if server.tools else "",
         )
     stdout.print(table, soft_wrap=False)
     if len(worth.servers) > 1:
         stdout.print("\n[dim]heaviest of all[/]")
-        for tool_id, weight in heaviest(worth.servers):
-            stdout.print(f"  {weight.tokens:>6,}  {escape(tool_id)}")
+        for tool_id, size in heaviest(worth.servers):
+            stdout.print(f"  {_tokens(size):>6}  {escape(tool_id)}")
     stdout.print()
-    lines = Table.grid(padding=(0, 2, 0, 0))
-    lines.add_column()
-    lines.add_column(justify="right")
+    lines = Table.grid(Column(), Column(justify="right"), padding=(0, 2, 0, 0))
     count = f"{worth.tools} tool{'s' * (worth.tools != 1)}"
-    for label, tokens in (
-        (f"now: {count}, all shown", worth.now.tokens),
-        ("with Toolcrib, before the first search", worth.before_search.tokens),
-        ("  plus for each tool that is looked up", worth.one_use.tokens),
-        (f"  so after {HANDFUL} tools", worth.handful.tokens),
+    for label, size in (
+        (f"now: {count}, all shown", worth.now),
+        ("with Toolcrib, before the first search", worth.before_search),
+        ("  plus for each tool that is looked up", worth.one_use),
+        (f"  so after {HANDFUL} tools", worth.handful),
     ):
-        lines.add_row(label, f"{tokens:,}")
+        lines.add_row(label, _tokens(size))
     lines.add_row("tools to look up until both are equal", f"{worth.uses_until_even:,}")
     stdout.print(lines)
     stdout.print(f"\n[{_STYLES[worth.is_worth_it]}]{_VERDICTS[worth.is_worth_it].capitalize()}.[/]")

@@ -209,9 +209,8 @@ class InstallRecords:
     def _standing(self) -> Iterator[InstallRecord]:
         """Yield the installations of this client that were not undone, latest first."""
         for folder in sorted(self._numbered(), reverse=True):
-            with contextlib.suppress(
-                FileNotFoundError
-            ):  # the program ended before it wrote the record and changed files
+            # Without a record, the program ended before it wrote the record and changed files.
+            with contextlib.suppress(FileNotFoundError):
                 record = _from_wire(folder, (folder / _RECORD).read_bytes())
                 if not record.is_undone:
                     yield record
