@@ -18,9 +18,8 @@ from toolcrib.operations.desk import Desk
 from toolcrib.operations.messages import ListPage, SearchPage
 from toolcrib.operations.showing import Operations
 from toolcrib.search.index.history import History
-from toolcrib.search.index.meaning import Understood
+from toolcrib.search.index.meaning import Understood, Vectors
 from toolcrib.search.index.query import Query
-from toolcrib.search.index.vectors import Vectors
 from toolcrib.search.index.weights import WEIGHTS
 
 OPERATIONS = Operations()

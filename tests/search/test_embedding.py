@@ -23,8 +23,8 @@ from tests.search.embedders.serving import Answer, Asked, embeddings, found, ser
 
 from toolcrib.search.embedders import Embedder, EmbeddingFailed, ModelEndpoint, ModelFolder, open_embedder
 from toolcrib.search.embedding import BATCH, FLIGHTS, LOOKED_UP, PUBLISHED_S, QUERIES, Embedding, Wanted
+from toolcrib.search.index.meaning import Rows, Vectors
 from toolcrib.search.index.query import Query
-from toolcrib.search.index.vectors import Rows, Vectors
 from toolcrib.search.vector_store import VectorStore
 
 DIM = 4
