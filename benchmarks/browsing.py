@@ -34,7 +34,7 @@ from toolcrib.core.errors import NoMatchInCategory
 from toolcrib.core.tools import Path, Tool
 from toolcrib.operations.showing import DEFAULT_LIMIT, Operations
 from toolcrib.search.evaluation import read_queries
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 NAVIGATOR = catalog.SHARED / "bench" / "navigator.py"
 SERVERS = catalog.SHARED / "real-servers" / "tools.json"

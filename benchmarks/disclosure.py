@@ -43,7 +43,7 @@ from toolcrib.agent.session import Session
 from toolcrib.core.digests import BYTES_PER_TOKEN
 from toolcrib.core.results import ToolResult
 from toolcrib.sources.tool_definitions import read_definitions
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 SERVERS = catalog.SHARED / "real-servers" / "tools.json"
 PAGE = Path(__file__).parents[1] / "docs" / "loops.md"

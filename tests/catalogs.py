@@ -11,7 +11,7 @@ from toolcrib.catalog.view import View
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import Principal
 from toolcrib.core.tools import Path, Tool
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 
 def tool(

@@ -21,7 +21,7 @@ import pytest
 from tests.audit.auditing import performed
 
 import toolcrib
-from toolcrib.agent.conversation_store import ConversationStore, KeptConversation
+from toolcrib.agent.conversation_store import ConversationStore, StoredConversation
 from toolcrib.audit.audit_reader import AuditReader, NoAudit, TraceFilter
 from toolcrib.audit.store import AuditStore
 from toolcrib.config.registration_store import Registration, RegistrationStore
@@ -51,7 +51,7 @@ def put_registrations(path: Path) -> None:
 
 
 def put_conversations(path: Path) -> None:
-    anyio.run(ConversationStore(path).keep, KeptConversation("1", "/", (), "About this", "all", 1.0, b"[]"))
+    anyio.run(ConversationStore(path).keep, StoredConversation("1", "/", (), "About this", "all", 1.0, b"[]"))
 
 
 def conversations(path: Path) -> int:
@@ -381,7 +381,7 @@ import numpy as np
 from tests.audit.auditing import performed
 from toolcrib.operations.calling.approvals import ApprovalStore
 from toolcrib.audit.store import AuditStore
-from toolcrib.agent.conversation_store import ConversationStore, KeptConversation
+from toolcrib.agent.conversation_store import ConversationStore, StoredConversation
 from toolcrib.sources.definition_cache import DefinitionStore, Kept
 from toolcrib.definitions.pins import Pin, PinStore, Seen
 from toolcrib.config.registration_store import Registration, RegistrationStore
@@ -404,7 +404,7 @@ async def main():
     pins.put([Pin("git", "o", "uvx git", "commit", b"1", "1.0.0", "ada")])
     await approvals.keep("ada", "git.push", "d")
     registrations.update(lambda rows: (Registration("tool", "a.b", "{}"),))
-    await conversations.keep(KeptConversation("1", "/", (), "About this", "all", 1.0, b"[]"))
+    await conversations.keep(StoredConversation("1", "/", (), "About this", "all", 1.0, b"[]"))
     definitions.save("key", Kept(1.0, b"{}"))
     vectors.put_many("m", [bytes(16)], np.ones((1, 8)))
     audit.record(performed(1))

@@ -39,7 +39,7 @@ _AGENT = (*_GATEWAY, "toolcrib.cli.acp_command", "toolcrib.surfaces.acp_agent.se
 PRELOADED: Mapping[str, Sequence[str]] = {
     f"{TOOLCRIB} ": _GATEWAY,
     f"{_MODULE} toolcrib ": _GATEWAY,
-    f"{_MODULE} toolcrib acp ": (*_AGENT, "toolcrib.adapters.pydantic_ai.scripted"),
+    f"{_MODULE} toolcrib acp ": (*_AGENT, "toolcrib.adapters.pydantic_ai.model_script"),
     f"{_MODULE} toolcrib acp --model anthropic:": (*_AGENT, "pydantic_ai.models.anthropic"),
     f"{_MODULE} toolcrib acp --model openai:": (*_AGENT, "pydantic_ai.models.openai"),
     f"{_MODULE} toolcrib acp --model openai-chat:": (*_AGENT, "pydantic_ai.models.openai"),

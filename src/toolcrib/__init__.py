@@ -12,9 +12,8 @@ from toolcrib.version import VERSION as __version__
 
 _NAMES = {
     "adapters": "get_adapter",
-    "agent.loop.config": "InnerLoopConfig",
     "agent.loop.main": "MainLoop",
-    "agent.loop.provider": "Delivery PromptResponse ProviderAdapter VisibilityExpansionRequired",
+    "agent.loop.provider": "Delivery InnerLoopConfig PromptResponse ProviderAdapter VisibilityExpansionRequired",
     "agent.sections": (
         "CatalogSection MarkdownSection Prompt PromptTemplate SectionState SectionVisibility "
         "SetVisibilityOverride ToolsInjected"
@@ -52,9 +51,9 @@ _MODULES = {name: f"toolcrib.{module}" for module, names in _NAMES.items() for n
 
 if TYPE_CHECKING:  # the same names for type checkers and editors, which cannot read the table
     from toolcrib.adapters import get_adapter as get_adapter
-    from toolcrib.agent.loop.config import InnerLoopConfig as InnerLoopConfig
     from toolcrib.agent.loop.main import MainLoop as MainLoop
     from toolcrib.agent.loop.provider import Delivery as Delivery
+    from toolcrib.agent.loop.provider import InnerLoopConfig as InnerLoopConfig
     from toolcrib.agent.loop.provider import PromptResponse as PromptResponse
     from toolcrib.agent.loop.provider import ProviderAdapter as ProviderAdapter
     from toolcrib.agent.loop.provider import VisibilityExpansionRequired as VisibilityExpansionRequired

@@ -43,7 +43,7 @@ BOUND_MODEL = "claude-opus-5-5"
 TWO_CALLS = Turn(
     ("Two ", "calls."),
     (Call("add", '{"a": 1}'), Call("add", "{")),
-    usage=vendor_server.Usage(100, 20, 60, 30),
+    usage=vendor_server.TokenUsage(100, 20, 60, 30),
     reasoning="Hm.",
 )
 READING = Turn("I read.", (Call("read_section", '{"section_key": "a"}'),), reasoning="Hm.")

@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 CALLS = (Call("add", '{"a": 1}'), Call("add", "{"))
-TWO_CALLS = Turn(("Two ", "calls."), CALLS, usage=vendor_server.Usage(100, 20, 64))
+TWO_CALLS = Turn(("Two ", "calls."), CALLS, usage=vendor_server.TokenUsage(100, 20, 64))
 
 
 def adapter(server: OpenAIServer, **options: Any) -> LiteLLMAdapter:

@@ -25,7 +25,7 @@ from toolcrib.testing.vendors.server import Call, Cut, Failure, Script, Silence,
 pytestmark = pytest.mark.anyio
 
 CALLS = (Call("add", '{"a": 1}'), Call("add", "{"))
-TWO_CALLS = Turn(("Two ", "calls."), CALLS, usage=vendor_server.Usage(100, 20, 64))
+TWO_CALLS = Turn(("Two ", "calls."), CALLS, usage=vendor_server.TokenUsage(100, 20, 64))
 LONG_CALL = Turn(("a", "b", "c"), (Call("add", '{"a": 1, "comment": "longer than a piece"}'),))
 
 

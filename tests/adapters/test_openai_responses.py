@@ -25,7 +25,7 @@ Json = dict[str, Any]
 TWO_CALLS = Turn(
     ("Two ", "calls."),
     (Call("add", '{"a": 1}'), Call("add", "{")),
-    usage=vendor_server.Usage(100, 20, 64),
+    usage=vendor_server.TokenUsage(100, 20, 64),
     reasoning="Hm.",
 )
 READING = Turn("I read.", (Call("read_section", '{"section_key": "a"}'),), reasoning="Hm.")

@@ -43,7 +43,7 @@ from toolcrib.core.principal import CallContext
 from toolcrib.operations.calling import Approver
 from toolcrib.operations.calling.questions import Intent
 from toolcrib.operations.tools import ALL
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 from toolcrib.testing.vendors.anthropic_requests import prefix
 from toolcrib.testing.vendors.anthropic_server import AnthropicServer
 from toolcrib.testing.vendors.openai_server import OpenAIServer

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from toolcrib.testing.vendors.server import Refused, VendorServer
+from toolcrib.testing.vendors.server import RequestRefused, VendorServer
 
 
 class VerbatimServer(VendorServer):
@@ -25,7 +25,7 @@ class VerbatimServer(VendorServer):
     def routes(self) -> Sequence[Route]:
         return [Route("/{path:path}", self._answer, methods=["POST"])]
 
-    def error(self, refused: Refused) -> bytes:
+    def error(self, refused: RequestRefused) -> bytes:
         return orjson.dumps({"error": {"message": refused.message}})
 
     async def _answer(self, request: Request) -> Response:

@@ -12,7 +12,7 @@ import pytest
 
 from toolcrib import Session, Toolcrib, ToolFailed, ToolResult
 from toolcrib.agent.conversation.messages import ToolCall, ToolMessage
-from toolcrib.agent.formats.calls import Form
+from toolcrib.agent.formats.call_formats import Form
 from toolcrib.core.errors import InvalidTool, ToolNotFound
 from toolcrib.testing.vendors.anthropic_server import AnthropicServer
 from toolcrib.testing.vendors.openai_server import OpenAIServer

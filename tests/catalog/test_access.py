@@ -34,7 +34,7 @@ from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.operations.showing import Operations
 from toolcrib.sources.base import Extras
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 ADA = Principal("ada", frozenset({"write", "read"}))
 READS = ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False)

@@ -36,7 +36,7 @@ from toolcrib.core.errors import (
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.tools import Tool
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 ADA, EVE = Principal("ada"), Principal("eve")
 

@@ -36,7 +36,7 @@ from toolcrib.definitions.drift import DEFAULT_PINS, Judgement, PinPolicy, Verdi
 from toolcrib.definitions.pins import Pin, PinStore
 from toolcrib.operations.calling import Runner
 from toolcrib.operations.showing import Operations
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

@@ -34,7 +34,7 @@ from toolcrib.operations.cursors import CursorSeal
 from toolcrib.operations.desk import Desk
 from toolcrib.operations.showing import Operations
 from toolcrib.sources.base import Extras
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 Request = tuple[str, Mapping[str, Any]]
 

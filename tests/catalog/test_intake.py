@@ -20,7 +20,7 @@ from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.tools import SUMMARY_CHARS
 from toolcrib.sources.base import TITLE_CHARS, Listing, Source
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,7 @@ from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
 from toolcrib.sources.base import ProgressListener, unwatch, watch
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from toolcrib.catalog.catalog_state import SourceEntry
 from toolcrib.catalog.prompts_and_resources import PromptsAndResources
 from toolcrib.core.names import resource_uri, split_resource_uri
 from toolcrib.sources.base import Extras
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 
 def entry(name: str, *, plain: bool = False, **extras: Any) -> SourceEntry:

@@ -21,7 +21,7 @@ from toolcrib.core.events import CatalogPublished, Event, ToolRegistered, ToolRe
 from toolcrib.core.metadata import Optionality, ToolExample, ToolMetadata
 from toolcrib.core.tools import Tool
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 ENTRY = SourceEntry(ScriptedSource("git"), SourceStatus.READY)
 

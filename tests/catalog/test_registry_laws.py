@@ -22,7 +22,7 @@ from toolcrib.core.errors import InvalidTool, ToolNotFound
 from toolcrib.core.events import CatalogPublished, Event, ToolRegistered, ToolReplaced, ToolUnregistered
 from toolcrib.core.metadata import Optionality, ToolMetadata
 from toolcrib.core.tools import Tool
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 SOURCES = {name: ScriptedSource(name) for name in ("a", "A", "b")}
 PATHS = [("a",), ("A",), ("b",), ("b", "deep"), ("code",), ("vcs",), ("team",)]

@@ -10,7 +10,7 @@ from toolcrib.catalog.session_tools import SessionTools
 from toolcrib.catalog.view import Overlay, View
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Tool
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 PUSH, PULL = tool("git.push", "Send commits away."), tool("git.pull", "Fetch commits.")
 MAIL = tool("mail.send", "Send a mail.")

@@ -27,7 +27,7 @@ from toolcrib.operations.cursors import CursorSeal
 from toolcrib.operations.desk import Desk
 from toolcrib.operations.showing import Operations
 from toolcrib.search.index.index import Selection
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 ADA = Principal("ada")
 TRACE = f"{7:032x}"

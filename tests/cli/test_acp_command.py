@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.testing.acp.client import FakeAcpClient
+from toolcrib.testing.acp.fake_client import FakeAcpClient
 
 pytestmark = pytest.mark.anyio
 

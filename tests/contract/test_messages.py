@@ -29,7 +29,7 @@ from toolcrib.operations.calling.limits import CallLimits, Rate
 from toolcrib.operations.desk import Desk
 from toolcrib.operations.schemas import document, message, request_name, response_name
 from toolcrib.operations.tools import LOOKING, OPERATIONS, operation_schema
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 Json = dict[str, Any]
 

@@ -21,7 +21,7 @@ from toolcrib.core.tools import Tool
 from toolcrib.operations.calling.limits import Rate
 from toolcrib.operations.schemas import message, response_name
 from toolcrib.operations.tools import LOOKING, OPERATIONS, SETS, operation_schema
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

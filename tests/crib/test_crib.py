@@ -29,7 +29,7 @@ from toolcrib.definitions.pins import PinStore
 from toolcrib.sources.declared.definition import read_declared_source
 from toolcrib.sources.mcp import Patience
 from toolcrib.sources.mcp.mcp_source import McpSource
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

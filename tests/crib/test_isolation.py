@@ -25,7 +25,7 @@ from toolcrib.crib.crib import Toolcrib
 from toolcrib.crib.top_level import top_level
 from toolcrib.sources.definition_cache import DefinitionStore
 from toolcrib.sources.mcp import HttpServer, StdioServer
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

@@ -30,7 +30,7 @@ from toolcrib.operations.messages import SearchPage
 from toolcrib.search.embedders import EmbeddingFailed
 from toolcrib.search.index.meaning import Rows
 from toolcrib.search.vector_store import Vectors, VectorStore
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

@@ -33,7 +33,7 @@ from toolcrib.sources.acp.diffs import MAX_DIFF_CHARS, MAX_FILES
 from toolcrib.sources.acp.protocol_tools import PROTOCOL_TOOLS
 from toolcrib.surfaces.acp_agent.agent import MODES
 from toolcrib.surfaces.acp_agent.port import offer_of
-from toolcrib.testing.acp.client import FakeAcpClient
+from toolcrib.testing.acp.fake_client import FakeAcpClient
 
 ROOT = Path(__file__).parents[2]
 TOOLCRIB = Path(sys.executable).parent / "toolcrib"

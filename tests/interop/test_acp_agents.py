@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.interop.launching import fast_agent, on_acp_sdk
 
-from toolcrib.testing.acp.client import FakeAcpClient, Turn
+from toolcrib.testing.acp.fake_client import FakeAcpClient, PromptTurn
 from toolcrib.testing.acp.mcp_server import McpTool
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
@@ -21,7 +21,7 @@ def call(tool: str, **arguments: object) -> str:
     return f"***CALL_TOOL {tool} {json.dumps(arguments)}"
 
 
-def ended(turn: Turn) -> tuple[str | None, str | None]:
+def ended(turn: PromptTurn) -> tuple[str | None, str | None]:
     """The title and the last status of a turn's only tool call."""
     (told,) = turn.tool_calls.values()
     return told.title, told.status

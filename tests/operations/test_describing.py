@@ -20,7 +20,7 @@ from toolcrib.core.errors import InvalidArguments
 from toolcrib.core.metadata import Optionality
 from toolcrib.core.tools import Tool
 from toolcrib.operations.describing import MIN_BUDGET_TOKENS
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 PLENTY = 1_000_000
 

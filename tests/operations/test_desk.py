@@ -35,7 +35,7 @@ from toolcrib.operations.desk import REFUSAL_INTERVAL_S, Desk
 from toolcrib.operations.messages import Answer, CategoryPage, Expansion, Expansions, ListPage, NodePage, SearchPage
 from toolcrib.operations.tools import OPERATIONS as NAMES
 from toolcrib.operations.tools import operation_schema
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 DESK = Desk()
 

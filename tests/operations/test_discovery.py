@@ -38,7 +38,7 @@ from toolcrib.operations.steps import answer_within, leading_within
 from toolcrib.operations.tools import SETS, operation_schema
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 from toolcrib.testing.plugins import check_plugin
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 OPERATIONS = Operations()
 GIVEN = SETS["discovery"]

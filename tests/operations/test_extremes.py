@@ -20,7 +20,7 @@ from toolcrib.operations.desk import Desk
 from toolcrib.operations.messages import ListPage
 from toolcrib.operations.showing import Operations
 from toolcrib.operations.tools import LOOKING, MAX_NAME_CHARS, operation_schema
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 OPERATIONS = Operations()
 DESK = Desk(OPERATIONS)

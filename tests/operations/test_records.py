@@ -34,7 +34,7 @@ from toolcrib.operations.desk import FAULT, GIVEN_UP, Desk
 from toolcrib.operations.messages import Answer, Expansion, Expansions, ListPage
 from toolcrib.operations.showing import Operations
 from toolcrib.sources.base import Extras, ProgressListener
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

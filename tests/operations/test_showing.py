@@ -35,7 +35,7 @@ from toolcrib.operations.desk import Desk
 from toolcrib.operations.messages import Expansion, ListPage, SearchPage
 from toolcrib.operations.showing import MAX_EXPANDED, MAX_LIMIT, Operations
 from toolcrib.search.index.searching import Ranking
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 OPERATIONS = Operations()
 DESK = Desk(OPERATIONS)

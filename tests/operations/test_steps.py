@@ -37,7 +37,7 @@ from toolcrib.operations.steps import step_within
 from toolcrib.operations.tools import ALL, LOOKING, OPERATIONS, operation_schema
 from toolcrib.surfaces.mcp_gateway.results import LISTING
 from toolcrib.surfaces.mcp_gateway.server import Gateway
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 Json = dict[str, Any]
 

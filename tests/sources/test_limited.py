@@ -29,7 +29,7 @@ from toolcrib.sources.functions import FunctionSource
 from toolcrib.sources.limited import Capacity, LimitedSource
 from toolcrib.sources.mcp import Patience
 from toolcrib.sources.mcp.mcp_source import McpSource
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 from toolcrib.testing.sources import check_listing, check_source
 
 pytestmark = pytest.mark.anyio

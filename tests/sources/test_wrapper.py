@@ -20,7 +20,7 @@ from toolcrib.sources.functions import FunctionSource
 from toolcrib.sources.mcp import Patience
 from toolcrib.sources.mcp.mcp_source import McpSource
 from toolcrib.sources.wrapper import WrapperSource
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 from toolcrib.testing.sources import check_listing, check_source
 
 pytestmark = pytest.mark.anyio

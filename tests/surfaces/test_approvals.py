@@ -22,7 +22,7 @@ from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
 from toolcrib.sources.base import ProgressListener
 from toolcrib.surfaces.mcp_gateway.server import Gateway
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

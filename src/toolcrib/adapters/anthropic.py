@@ -16,12 +16,10 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from toolcrib.adapters.failures import Asked, may_pass
-from toolcrib.adapters.strict_output import StrictOutput
-from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S, sendable
+from toolcrib.adapters.vendor_requests import DEFAULT_TIMEOUT_S, StrictOutput, VendorFailures, may_pass, sendable
 from toolcrib.agent.conversation.messages import AssistantMessage, Message, ModelRequest, ModelTurn
-from toolcrib.agent.formats import anthropic as form
-from toolcrib.agent.loop.adapter import TurnAdapter
+from toolcrib.agent.formats import anthropic_format as form
+from toolcrib.agent.loop.inner import TurnAdapter
 from toolcrib.agent.loop.provider import Delivery, TextListener, delivery_of
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
 
@@ -127,7 +125,7 @@ class AnthropicAdapter(TurnAdapter):
         """Whether the vendor enforces the schema of the answer, which it does since the same model version."""
         self._connect = partial(_client, api_key=api_key, base_url=base_url, timeout_s=timeout_s)
         self._client = self._connect()
-        self._asked = _AnthropicAsked(
+        self._failures = _AnthropicFailures(
             model, "Anthropic" if base_url is None else f"The server at {base_url}", timeout_s
         )
 
@@ -157,7 +155,7 @@ class AnthropicAdapter(TurnAdapter):
             # This happens after a restart or with injected tools. The vendor would refuse the unchanged thinking
             # blocks.
             sent |= _DROPPING
-        with self._without_schema_next(sent), self._asked.failing():
+        with self._without_schema_next(sent), self._failures.failing():
             events = await self._streamed(sent, on_text)
         turn = _marked(self._read(events), prompt)
         return turn if output is None else output.restored(turn)
@@ -199,10 +197,10 @@ class AnthropicAdapter(TurnAdapter):
         events: list[Json] = []
         async with await create(**sent, stream=True) as stream:
             if not stream.response.headers.get("content-type", "").startswith("text/event-stream"):
-                raise self._asked.unreadable()
+                raise self._failures.unreadable()
             async for event in stream:
                 if not hasattr(event, "to_dict"):
-                    raise self._asked.unreadable()
+                    raise self._failures.unreadable()
                 told = event.to_dict(mode="json", warnings=False)
                 events.append(told)
                 if on_text is not None and (piece := form.text_of(told)):
@@ -214,10 +212,10 @@ class AnthropicAdapter(TurnAdapter):
         try:
             answer = form.joined(events)
             if answer["stop_reason"] is None:
-                raise self._asked.lost()
+                raise self._failures.lost()
             return form.read_turn(answer)
         except (LookupError, TypeError, AttributeError) as error:
-            raise self._asked.unreadable() from error
+            raise self._failures.unreadable() from error
 
 
 def _digest(sent: Mapping[str, Any]) -> str:
@@ -255,7 +253,7 @@ def _client(*, api_key: str | None, base_url: str | None, timeout_s: float) -> A
 
 
 @dataclass(frozen=True)
-class _AnthropicAsked(Asked):
+class _AnthropicFailures(VendorFailures):
     """A server that speaks Anthropic's API."""
 
     key: str = "ANTHROPIC_API_KEY or `api_key`"

@@ -16,12 +16,11 @@ from typing import Any, ClassVar, Self
 
 import anyio
 
-from toolcrib.adapters.openai_sdk import OpenAIAsked, read
-from toolcrib.adapters.strict_output import StrictOutput
-from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S, sendable
+from toolcrib.adapters.openai_sdk import OpenAIFailures, read
+from toolcrib.adapters.vendor_requests import DEFAULT_TIMEOUT_S, StrictOutput, sendable
 from toolcrib.agent.conversation.messages import ModelRequest, ModelTurn
-from toolcrib.agent.formats import openai_chat
-from toolcrib.agent.loop.adapter import TurnAdapter
+from toolcrib.agent.formats import openai_chat_format
+from toolcrib.agent.loop.inner import TurnAdapter
 from toolcrib.agent.loop.provider import Delivery, TextListener
 from toolcrib.core.errors import InvalidConfig
 
@@ -70,7 +69,9 @@ class LiteLLMAdapter(TurnAdapter):
         self._given: Json = {"timeout": timeout_s, "max_retries": 0, "num_retries": 0}
         optional = {"api_base": base_url, "api_key": api_key, "max_tokens": max_output_tokens}
         self._given |= {key: value for key, value in optional.items() if value is not None}
-        self._asked = OpenAIAsked(model, f"`{model}`", timeout_s, key="`api_key`, or the variable that LiteLLM reads")
+        self._failures = OpenAIFailures(
+            model, f"`{model}`", timeout_s, key="`api_key`, or the variable that LiteLLM reads"
+        )
 
     @property
     def delivery(self) -> Delivery:
@@ -106,19 +107,19 @@ class LiteLLMAdapter(TurnAdapter):
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
         output = StrictOutput.of(request.output_schema) if self._asks_for_schema else None
         sent = sendable(self._request(request, output)) | self._given
-        with self._asked.failing():
+        with self._failures.failing():
             if on_text is None:
                 completion = _plain(await self._litellm.acompletion(**sent))
             else:
                 completion = await self._streamed(sent, on_text)
-        turn = read(_read_turn, completion, self._asked)
+        turn = read(_read_turn, completion, self._failures)
         return turn if output is None else output.restored(turn)
 
     def _request(self, request: ModelRequest, output: StrictOutput | None) -> Json:
-        messages = openai_chat.messages(request.system, request.messages, dialect=NATIVE)
+        messages = openai_chat_format.messages(request.system, request.messages, dialect=NATIVE)
         sent: Json = {"model": self.model, "messages": [_well_formed(message) for message in messages]}
         if request.tools:
-            sent["tools"] = openai_chat.tools(request.tools)
+            sent["tools"] = openai_chat_format.tools(request.tools)
         if output is not None:
             sent["response_format"] = {"type": "json_schema", "json_schema": output.to_wire()}
         return sent
@@ -132,11 +133,11 @@ class LiteLLMAdapter(TurnAdapter):
                 chunks.append(chunk)
                 told = _plain(chunk)
                 refuses = refuses or any("refusal" in choice["delta"] for choice in told["choices"])
-                if piece := openai_chat.text_of(told):
+                if piece := openai_chat_format.text_of(told):
                     on_text(piece)
         answer = self._litellm.stream_chunk_builder(chunks)
         if answer is None:
-            raise self._asked.lost()
+            raise self._failures.lost()
         completion = _plain(answer)
         message = completion["choices"][0]["message"]
         if refuses and not message.get("content") and not message.get("tool_calls"):
@@ -173,7 +174,7 @@ def _provider(litellm: Any, model: str) -> str:
 
 
 def _read_turn(completion: Mapping[str, Any]) -> ModelTurn:
-    return openai_chat.read_turn(_with_refusal(completion), dialect=NATIVE)
+    return openai_chat_format.read_turn(_with_refusal(completion), dialect=NATIVE)
 
 
 def _with_refusal(completion: Mapping[str, Any]) -> Json:

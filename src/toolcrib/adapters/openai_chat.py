@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from toolcrib.adapters.openai_sdk import OpenAIAdapter, plain, read
-from toolcrib.adapters.strict_output import StrictOutput
-from toolcrib.adapters.transport import sendable
+from toolcrib.adapters.vendor_requests import StrictOutput, sendable
 from toolcrib.agent.conversation.messages import ModelRequest, ModelTurn
-from toolcrib.agent.formats import openai_chat
+from toolcrib.agent.formats import openai_chat_format
 from toolcrib.agent.loop.provider import Delivery, TextListener
 
 if TYPE_CHECKING:
@@ -36,19 +35,19 @@ class OpenAIChatAdapter(OpenAIAdapter):
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
         output = StrictOutput.of(request.output_schema)
         sent = sendable(self._request(request, output))
-        with self._asked.failing():
+        with self._failures.failing():
             if on_text is None:
                 create: Any = self._client.chat.completions.create
-                completion = plain(await create(**sent), self._asked)
+                completion = plain(await create(**sent), self._failures)
             else:
                 completion = await self._streamed(sent, on_text)
-        turn = read(openai_chat.read_turn, completion, self._asked)
+        turn = read(openai_chat_format.read_turn, completion, self._failures)
         return turn if output is None else output.restored(turn)
 
     def _request(self, request: ModelRequest, output: StrictOutput | None) -> Json:
-        sent: Json = {"model": self.model, "messages": openai_chat.messages(request.system, request.messages)}
+        sent: Json = {"model": self.model, "messages": openai_chat_format.messages(request.system, request.messages)}
         if request.tools:  # OpenAI refuses an empty list
-            sent["tools"] = openai_chat.tools(request.tools)
+            sent["tools"] = openai_chat_format.tools(request.tools)
         if output is not None:
             sent["response_format"] = {"type": "json_schema", "json_schema": output.to_wire()}
         if self._max_output_tokens is not None:
@@ -61,11 +60,11 @@ class OpenAIChatAdapter(OpenAIAdapter):
         async with await create(**sent, stream=True, stream_options={"include_usage": True}) as stream:
             event: ChatCompletionChunk
             async for event in stream:
-                chunk = plain(event, self._asked)
+                chunk = plain(event, self._failures)
                 chunks.append(chunk)
-                if piece := read(openai_chat.text_of, chunk, self._asked):
+                if piece := read(openai_chat_format.text_of, chunk, self._failures):
                     on_text(piece)
-        completion = read(openai_chat.joined, chunks, self._asked)
+        completion = read(openai_chat_format.joined, chunks, self._failures)
         if completion["choices"][0]["finish_reason"] is None:
-            raise self._asked.lost()
+            raise self._failures.lost()
         return completion

@@ -11,10 +11,9 @@ import re
 from typing import Any
 
 from toolcrib.adapters.openai_sdk import OpenAIAdapter, plain, read
-from toolcrib.adapters.strict_output import StrictOutput
-from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S, sendable
+from toolcrib.adapters.vendor_requests import DEFAULT_TIMEOUT_S, StrictOutput, sendable
 from toolcrib.agent.conversation.messages import ModelRequest, ModelTurn
-from toolcrib.agent.formats import openai_responses
+from toolcrib.agent.formats import openai_responses_format
 from toolcrib.agent.loop.provider import Delivery, TextListener, delivery_of
 
 Json = dict[str, Any]
@@ -75,29 +74,29 @@ class OpenAIResponsesAdapter(OpenAIAdapter):
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
         output = StrictOutput.of(request.output_schema)
         sent = sendable(self._request(request, output))
-        with self._asked.failing():
+        with self._failures.failing():
             if on_text is None:
                 create: Any = self._client.responses.create
-                response = plain(await create(**sent), self._asked)
+                response = plain(await create(**sent), self._failures)
             else:
                 response = await self._streamed(sent, on_text)
         if response.get("status", "completed") not in _READABLE:
             why: Json = response.get("error") or {"message": f"The status of the response is `{response['status']}`."}
-            raise self._asked.refusal(why.get("message", ""), why.get("code"))
-        turn = read(openai_responses.read_turn, response, self._asked)
+            raise self._failures.refusal(why.get("message", ""), why.get("code"))
+        turn = read(openai_responses_format.read_turn, response, self._failures)
         return turn if output is None else output.restored(turn)
 
     def _request(self, request: ModelRequest, output: StrictOutput | None) -> Json:
         is_deferring = self._delivery is Delivery.DEFER
         sent: Json = {
             "model": self.model,
-            "input": openai_responses.items(request.messages, searches=is_deferring),
+            "input": openai_responses_format.items(request.messages, searches=is_deferring),
             "store": False,
         }
         if request.system:
             sent["instructions"] = request.system
         if request.tools:
-            sent["tools"] = openai_responses.tools(request.tools, searches=is_deferring)
+            sent["tools"] = openai_responses_format.tools(request.tools, searches=is_deferring)
         if not _WITHOUT_REASONING.search(self.model):
             sent["include"] = ["reasoning.encrypted_content"]
         if output is not None:
@@ -113,7 +112,7 @@ class OpenAIResponsesAdapter(OpenAIAdapter):
                 if event.type in _PIECES:
                     on_text(event.delta)
                 elif event.type in _LAST:
-                    return plain(event.response, self._asked)
+                    return plain(event.response, self._failures)
                 elif event.type == "error":  # the SDK passes this on instead of raising it
-                    raise self._asked.refusal(event.message, event.code)
-        raise self._asked.lost()
+                    raise self._failures.refusal(event.message, event.code)
+        raise self._failures.lost()

@@ -8,9 +8,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from toolcrib.adapters.failures import Asked, may_pass
-from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S
-from toolcrib.agent.loop.adapter import TurnAdapter
+from toolcrib.adapters.vendor_requests import DEFAULT_TIMEOUT_S, VendorFailures, may_pass
+from toolcrib.agent.loop.inner import TurnAdapter
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class OpenAIAdapter(TurnAdapter):
         self._max_output_tokens = max_output_tokens
         self._connect = partial(_client, api_key=api_key, base_url=base_url, timeout_s=timeout_s)
         self._client = self._connect()
-        self._asked = OpenAIAsked(model, "OpenAI" if base_url is None else f"The server at {base_url}", timeout_s)
+        self._failures = OpenAIFailures(model, "OpenAI" if base_url is None else f"The server at {base_url}", timeout_s)
 
     async def __aenter__(self) -> Self:
         if self._client.is_closed():
@@ -77,7 +76,7 @@ def _client(*, api_key: str | None, base_url: str | None, timeout_s: float) -> A
 
 
 @dataclass(frozen=True)
-class OpenAIAsked(Asked):
+class OpenAIFailures(VendorFailures):
     """A server that speaks one of OpenAI's APIs."""
 
     key: str = "OPENAI_API_KEY or `api_key`"
@@ -160,16 +159,16 @@ def _headers(error: APIError) -> Mapping[str, str]:
     return kept or (response.headers if response is not None else {})
 
 
-def plain(answer: Any, asked: Asked) -> Json:
+def plain(answer: Any, failures: VendorFailures) -> Json:
     """Return an answer of the SDK as JSON. If the response was not JSON, the SDK returns a string, which is refused."""
     if not hasattr(answer, "to_dict"):
-        raise asked.unreadable()
+        raise failures.unreadable()
     return answer.to_dict(mode="json", warnings=False)
 
 
-def read(reader: Callable[[GivenT], ReadT], answer: GivenT, asked: Asked) -> ReadT:
+def read(reader: Callable[[GivenT], ReadT], answer: GivenT, failures: VendorFailures) -> ReadT:
     """Apply `reader` to an answer, which the SDK does not validate."""
     try:
         return reader(answer)
     except (LookupError, TypeError, AttributeError) as error:
-        raise asked.unreadable() from error
+        raise failures.unreadable() from error

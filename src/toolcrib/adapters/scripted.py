@@ -20,7 +20,7 @@ from toolcrib.agent.conversation.messages import (
     ToolMessage,
     Usage,
 )
-from toolcrib.agent.loop.adapter import TurnAdapter
+from toolcrib.agent.loop.inner import TurnAdapter
 from toolcrib.agent.loop.provider import Delivery, TextListener, delivery_of
 from toolcrib.core.digests import BYTES_PER_TOKEN, size_of
 from toolcrib.core.errors import InvalidConfig, ProviderFailed

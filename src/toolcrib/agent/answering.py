@@ -1,21 +1,24 @@
-"""Runs one tool call of a model: reads the arguments, limits the time, and writes the result for the model."""
+"""Runs one tool call of a model: reads the arguments, limits the time, and writes the result or error for the model."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
 import anyio
 import orjson
 
+from toolcrib.agent.conversation.events import Offer
 from toolcrib.agent.conversation.messages import ToolCall
 from toolcrib.agent.telemetry import call_span
-from toolcrib.core.errors import InvalidArguments, SourceUnavailable, ToolcribError
+from toolcrib.core.errors import InvalidArguments, NextAction, SourceUnavailable, ToolcribError
 from toolcrib.core.events import TOOL_ERROR
+from toolcrib.core.handles import Handle
 from toolcrib.core.results import ToolResult
 from toolcrib.operations.calling.under_way import NOT_KNOWN
+from toolcrib.operations.steps import leading_within
 
 logger = logging.getLogger(__name__)
 
@@ -31,17 +34,17 @@ PARALLEL_CALLS = 8
 _AGAIN = "Call it again with a JSON object."
 
 
-class Outcome(Protocol):
+class _Outcome(Protocol):
     """The result of a call."""
 
     @property
     def success(self) -> bool: ...
 
 
-OutcomeT = TypeVar("OutcomeT", bound=Outcome)
+_OutcomeT = TypeVar("_OutcomeT", bound=_Outcome)
 
 
-async def run_call(call: ToolCall, run: Callable[[], Awaitable[OutcomeT]], *, timeout_s: float) -> OutcomeT:
+async def run_call(call: ToolCall, run: Callable[[], Awaitable[_OutcomeT]], *, timeout_s: float) -> _OutcomeT:
     """Return the result of `run`, limited to `timeout_s`.
 
     Raises:
@@ -124,3 +127,43 @@ def sendable(content: str, most_chars: int) -> str:
 def _resource(block: Mapping[str, Any]) -> Mapping[str, Any]:
     resource = block.get("resource")
     return cast("Mapping[str, Any]", resource) if isinstance(resource, Mapping) else {}
+
+
+MAX_NAMED = 20
+"""How many of a model's tools an error lists. The model has the whole list anyway."""
+
+
+def error_within(error: ToolcribError, offered: Mapping[str, Offer]) -> dict[str, Any]:
+    """Return the object of `error`. Its next action only names tools that the model has, by the model's names."""
+    operations = {name for name, offer in offered.items() if offer.handle is None}
+    match error.next_action:
+        case NextAction("call_tool", {"tool_id": str() as handle, **rest}):
+            name = _name_of(handle, offered)
+        case _:
+            name, rest = None, dict[str, Any]()
+    if name is not None:
+        wire = error.to_wire()
+        wire["error"]["next_action"] = {"operation": name, "arguments": rest.get("arguments", {})}
+        return wire
+    error = leading_within(error, operations)
+    wire = error.to_wire()
+    if error.next_action is not None and error.next_action.operation not in operations:
+        del wire["error"]["next_action"]
+        wire["error"]["hints"] = [*wire["error"].get("hints", ()), f"Your tools are: {_named(offered)}."]
+    return wire
+
+
+def _named(offered: Collection[str]) -> str:
+    names = [*offered]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{', '.join(names[:MAX_NAMED])}{more}" if names else "no tools"
+
+
+def _name_of(handle: str, offered: Mapping[str, Offer]) -> str | None:
+    """Return the name of the tool with this handle. The handle may have a different trace."""
+    meant = Handle.parse(handle)
+    for name, offer in offered.items():
+        shown = Handle.parse(offer.handle) if offer.handle is not None else None
+        if meant is not None and shown is not None and (shown.tool_id, shown.digest) == (meant.tool_id, meant.digest):
+            return name
+    return None

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class KeptConversation:
+class StoredConversation:
     """A stored conversation, as it was after its last prompt."""
 
     id: str
@@ -78,7 +78,7 @@ class ConversationStore:
         self._threads = anyio.CapacityLimiter(2)
         """A separate limiter: a file that a different process has locked does not delay other work."""
 
-    async def keep(self, conversation: KeptConversation) -> None:
+    async def keep(self, conversation: StoredConversation) -> None:
         """Store the conversation in its current form. If there are too many, the least recently used ones are
         deleted."""
 
@@ -92,32 +92,32 @@ class ConversationStore:
 
         await anyio.to_thread.run_sync(write, limiter=self._threads)
 
-    async def get(self, conversation_id: str) -> KeptConversation | None:
+    async def get(self, conversation_id: str) -> StoredConversation | None:
         """Return the conversation with this id. None if it does not exist."""
 
-        def look(file: sqlite3.Connection) -> KeptConversation | None:
+        def query(file: sqlite3.Connection) -> StoredConversation | None:
             row = file.execute(_ONE, (conversation_id,)).fetchone()
             return None if row is None else _read(row)
 
-        return await self._looking(look, None)
+        return await self._queried(query, None)
 
-    async def list(self, cwd: str | None = None, offset: int = 0) -> tuple[KeptConversation, ...]:
+    async def list(self, cwd: str | None = None, offset: int = 0) -> tuple[StoredConversation, ...]:
         """Return one page of conversations with a title, without messages: of the folder `cwd` or all, the latest
         first."""
 
-        def look(file: sqlite3.Connection) -> tuple[KeptConversation, ...]:
+        def query(file: sqlite3.Connection) -> tuple[StoredConversation, ...]:
             return tuple(_read(row) for row in file.execute(_LIST, (cwd, PAGE, offset)))
 
-        return await self._looking(look, ())
+        return await self._queried(query, ())
 
-    async def _looking(self, look: Callable[[sqlite3.Connection], T], nothing: T) -> T:
+    async def _queried(self, query: Callable[[sqlite3.Connection], T], nothing: T) -> T:
         def read() -> T:
             with self._database.reading() as file:
-                return nothing if file is None else look(file)
+                return nothing if file is None else query(file)
 
         return await anyio.to_thread.run_sync(read, limiter=self._threads)
 
 
-def _read(row: tuple[Any, ...]) -> KeptConversation:
+def _read(row: tuple[Any, ...]) -> StoredConversation:
     conversation_id, cwd, roots, *rest = row
-    return KeptConversation(conversation_id, cwd, tuple(orjson.loads(roots)), *rest)
+    return StoredConversation(conversation_id, cwd, tuple(orjson.loads(roots)), *rest)

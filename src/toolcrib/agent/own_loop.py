@@ -13,6 +13,7 @@ from toolcrib.agent.answering import (
     MAX_RESULT_CHARS,
     PARALLEL_CALLS,
     arguments_of,
+    error_within,
     json_text,
     result_text,
     run_call,
@@ -20,8 +21,7 @@ from toolcrib.agent.answering import (
 )
 from toolcrib.agent.conversation.events import Offer
 from toolcrib.agent.conversation.messages import ToolCall, ToolMessage, ToolSpec
-from toolcrib.agent.errors import error_within
-from toolcrib.agent.formats.calls import TOOLS, Form, answers_in, calls_in
+from toolcrib.agent.formats.call_formats import TOOLS, Form, answers_in, calls_in
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidTool, NextAction, NotExpanded, ToolcribError, ToolNotFound
 from toolcrib.core.results import ToolResult
@@ -88,7 +88,7 @@ class OwnLoop:
             for position, each in enumerate(asked):
                 tasks.start_soon(answer, position, each.call)
         for position in range(len(asked)):  # only now: other calls of this turn must not use expanded tools
-            self._take_in(outcomes[position].shown)
+            self._add_expanded(outcomes[position].shown)
         return answers_in((each.form, outcomes[position].message) for position, each in enumerate(asked))
 
     async def _answered(self, call: ToolCall) -> _Outcome:
@@ -98,8 +98,8 @@ class OwnLoop:
                 raise self._not_offered(call.name)
             arguments = arguments_of(call)
             if offer.handle is not None:
-                return _told(call, await self.run(offer.handle, arguments))
-            return _told(call, answer_within(await self.perform(offer.name, arguments), self._offers))
+                return _outcome(call, await self.run(offer.handle, arguments))
+            return _outcome(call, answer_within(await self.perform(offer.name, arguments), self._offers))
 
         try:
             return await run_call(call, run, timeout_s=CALL_TIMEOUT_S)
@@ -118,7 +118,7 @@ class OwnLoop:
             return ToolNotFound(f"Tool `{name[:_ECHO_CHARS]}` not found.", hints=[f"Did you mean `{near}`?"])
         return not_found(view, name)
 
-    def _take_in(self, shown: Iterable[Expansion]) -> None:
+    def _add_expanded(self, shown: Iterable[Expansion]) -> None:
         names = self.view().names
         for each in shown:
             name = names.get(each.tool_id)
@@ -144,7 +144,7 @@ def _offer(view: View, reference: str | Tool) -> Offer:
     return Offer(ToolSpec(view.names[tool.id], tool.description.strip(), tool.input_schema), tool.handle)
 
 
-def _told(call: ToolCall, answer: Answer | ToolResult) -> _Outcome:
+def _outcome(call: ToolCall, answer: Answer | ToolResult) -> _Outcome:
     if isinstance(answer, ToolResult):
         return _Outcome(_message(call, result_text(answer), is_error=answer.is_error))
     return _Outcome(_message(call, json_text(answer.to_wire())), expanded_by(answer))

@@ -23,7 +23,7 @@ from toolcrib.sources.base import free_name, source_name
 
 if TYPE_CHECKING:
     from toolcrib.agent.conversation.events import ConversationEvent
-    from toolcrib.agent.formats.calls import Form
+    from toolcrib.agent.formats.call_formats import Form
     from toolcrib.sources.functions import FunctionSource
 
 _FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])

@@ -116,7 +116,7 @@ def _model(name: str) -> Model:
     except ImportError as error:
         raise InvalidConfig(f"`toolcrib acp` needs `{error.name}`: pip install 'toolcrib[acp]'") from error
     if name.startswith(SCRIPTED):
-        from toolcrib.adapters.pydantic_ai.scripted import scripted_model
+        from toolcrib.adapters.pydantic_ai.model_script import scripted_model
 
         return scripted_model(Path(name.removeprefix(SCRIPTED)))
     try:

@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from toolcrib.testing.acp.client import FakeAcpClient
+    from toolcrib.testing.acp.fake_client import FakeAcpClient
     from toolcrib.testing.acp.mcp_server import McpTool
     from toolcrib.testing.acp.permissions import PermissionAsked
 
 __all__ = ["FakeAcpClient", "McpTool", "PermissionAsked"]
 
-_MODULES = {"FakeAcpClient": "acp.client", "McpTool": "acp.mcp_server", "PermissionAsked": "acp.permissions"}
+_MODULES = {"FakeAcpClient": "acp.fake_client", "McpTool": "acp.mcp_server", "PermissionAsked": "acp.permissions"}
 
 
 def __getattr__(name: str) -> Any:

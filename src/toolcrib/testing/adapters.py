@@ -14,10 +14,9 @@ import anyio
 
 from toolcrib.agent.conversation.events import ConversationEvent
 from toolcrib.agent.conversation.messages import AssistantMessage, ToolMessage, Usage
-from toolcrib.agent.loop.adapter import TurnAdapter
-from toolcrib.agent.loop.config import InnerLoopConfig
+from toolcrib.agent.loop.inner import TurnAdapter
 from toolcrib.agent.loop.main import MainLoop
-from toolcrib.agent.loop.provider import Delivery, PromptResponse, ProviderAdapter, TextListener
+from toolcrib.agent.loop.provider import Delivery, InnerLoopConfig, PromptResponse, ProviderAdapter, TextListener
 from toolcrib.agent.sections import MarkdownSection, Prompt, PromptTemplate, SectionVisibility, ToolsInjected
 from toolcrib.agent.session import Session
 from toolcrib.core.errors import ProviderFailed
@@ -159,7 +158,7 @@ async def _failing(stage: Stage, session: Session, on_text: TextListener | None 
     raise AssertionError(f"the failure of the provider is read as the answer {answer.text!r}")
 
 
-async def _asked(stage: Stage, session: Session, wanted: str, *, after: str) -> PromptResponse[str]:
+async def _check_answer(stage: Stage, session: Session, wanted: str, *, after: str) -> PromptResponse[str]:
     answer = await _NO_RETRIES.execute(_prompt(), session=session, adapter=stage.adapter, request="And now?")
     assert answer.output == wanted, f"after {after} the output is {answer.output!r} and not {wanted!r}"
     return answer
@@ -226,7 +225,7 @@ async def _check_opening(play: Play) -> None:
             assert work.done == ["multiply 6 7"], f"these calls of tools in two sections ran: {work.done}"
             _check_whole(session)
             _check_usage(answer.usage)
-            _check_brought(stage, session, events)
+            _check_delivery(stage, session, events)
             resumed = crib.session(saved=session.to_json())
             answer = await MainLoop().execute(prompt, session=resumed, adapter=stage.adapter, request="And then?")
             assert answer.output == "Nothing more.", "a saved conversation cannot be continued"
@@ -253,7 +252,7 @@ def _handle(session: Session, tool: str) -> str | None:
     return None
 
 
-def _check_brought(stage: Stage, session: Session, events: Sequence[ConversationEvent]) -> None:
+def _check_delivery(stage: Stage, session: Session, events: Sequence[ConversationEvent]) -> None:
     delivery, sent = stage.adapter.delivery, stage.sent()
     assert len(sent) == 4, f"four turns needed {len(sent)} requests"
     is_by_name = delivery in {Delivery.DEFER, Delivery.INJECT}
@@ -283,8 +282,8 @@ async def _check_empty(play: Play) -> None:
     async with Toolcrib() as crib, play([Turn(), Turn("Yes.")]) as stage, stage.adapter:
         if isinstance(stage.adapter, TurnAdapter):
             session = crib.session()
-            await _asked(stage, session, "", after="nothing")
-            await _asked(stage, session, "Yes.", after="a turn in which nothing was said")
+            await _check_answer(stage, session, "", after="nothing")
+            await _check_answer(stage, session, "Yes.", after="a turn in which nothing was said")
 
 
 async def _check_end(play: Play) -> None:
@@ -309,14 +308,14 @@ async def _check_failures(play: Play) -> None:
         session = crib.session()
         error = await _failing(stage, session)
         assert not error.retryable, "a refused request is reported as retryable"
-        await _asked(stage, session, "First.", after="a refusal")
+        await _check_answer(stage, session, "First.", after="a refusal")
         for why in ("a provider that is down", "a provider that is asked too often"):
             error = await _failing(stage, session)
             assert error.retryable, f"{why} is not reported as retryable"
             assert error.retry_after_s == 7, (
                 f"{why} asked for a delay of 7 seconds, but {error.retry_after_s} is reported"
             )
-        await _asked(stage, session, "Second.", after="failures")
+        await _check_answer(stage, session, "Second.", after="failures")
     await _check_cut(play)
 
 
@@ -329,19 +328,19 @@ async def _check_cut(play: Play) -> None:
             session = crib.session()
             error = await _failing(stage, session, on_text)
             assert error.retryable, "an answer that was cut off is not reported as retryable"
-            await _asked(stage, session, "Whole.", after="an answer that was cut off")
+            await _check_answer(stage, session, "Whole.", after="an answer that was cut off")
 
 
 async def _check_leaving(play: Play) -> None:
     async with Toolcrib() as crib, play([Turn("First."), Turn("Second.")]) as stage:
         async with stage.adapter:
-            await _asked(stage, crib.session(), "First.", after="nothing")
+            await _check_answer(stage, crib.session(), "First.", after="nothing")
         try:
             await stage.adapter.__aexit__(None, None, None)
         except Exception as error:
             raise AssertionError(f"leaving the adapter a second time raises {type(error).__name__}: {error}") from error
         async with stage.adapter:
-            await _asked(stage, crib.session(), "Second.", after="it was left twice and entered again")
+            await _check_answer(stage, crib.session(), "Second.", after="it was left twice and entered again")
 
 
 async def _check_cancelled_request(play: Play) -> None:
@@ -355,7 +354,7 @@ async def _check_cancelled_request(play: Play) -> None:
     async with Toolcrib() as crib, play(script()) as stage, stage.adapter:
         session = crib.session()
         await _cancelled(stage, session, _prompt(), arrived)
-        await _asked(stage, session, "Gone on.", after="a request that was cancelled")
+        await _check_answer(stage, session, "Gone on.", after="a request that was cancelled")
 
 
 async def _check_cancelled_call(play: Play) -> None:
@@ -365,7 +364,7 @@ async def _check_cancelled_call(play: Play) -> None:
         session = crib.session()
         await _cancelled(stage, session, _prompt(work.wait, work.add), work.began)
         _check_whole(session)
-        await _asked(stage, session, "Gone on.", after="a call that was cancelled")
+        await _check_answer(stage, session, "Gone on.", after="a call that was cancelled")
 
 
 async def _cancelled(stage: Stage, session: Session, prompt: Prompt[str], when: anyio.Event) -> None:

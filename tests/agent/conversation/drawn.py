@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from toolcrib.agent.conversation.conversation import ConversationState
 from toolcrib.agent.conversation.events import (
     CallAnswered,
     ConversationEvent,
@@ -29,7 +30,6 @@ from toolcrib.agent.conversation.messages import (
     Usage,
     UserMessage,
 )
-from toolcrib.agent.conversation.state import ConversationState
 from toolcrib.agent.sections import SectionVisibility, SetVisibilityOverride, ToolsInjected
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)  # half a surrogate pair included

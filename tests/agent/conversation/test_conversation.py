@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from toolcrib.agent.conversation.conversation import Conversation
+from toolcrib.agent.conversation.conversation import Conversation, ConversationState
 from toolcrib.agent.conversation.events import (
     CallAnswered,
     ConversationEvent,
@@ -15,7 +15,6 @@ from toolcrib.agent.conversation.events import (
     EvaluationEnded,
 )
 from toolcrib.agent.conversation.messages import ToolMessage
-from toolcrib.agent.conversation.state import ConversationState
 from toolcrib.core.errors import InvalidPrompt
 
 BEGAN, CORRECTED, ENDED = EvaluationBegan("Compute.", (), "Go."), Corrected("As JSON."), EvaluationEnded("3")

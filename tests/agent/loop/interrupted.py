@@ -17,9 +17,9 @@ import anyio
 from tests.agent.loop.playing import WAYS, Step, Way, by_name_or_handle, read, turn, wire
 
 from toolcrib import Toolcrib
+from toolcrib.agent.conversation.conversation import ConversationState
 from toolcrib.agent.conversation.events import ConversationEvent
 from toolcrib.agent.conversation.messages import ModelRequest, ModelTurn, UserMessage
-from toolcrib.agent.conversation.state import ConversationState
 from toolcrib.agent.loop.main import MainLoop
 from toolcrib.agent.sections import MarkdownSection, PromptTemplate, SectionVisibility
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from toolcrib import Toolcrib
 from toolcrib.adapters.scripted import Answering, ScriptedAdapter
+from toolcrib.agent.conversation.conversation import ConversationState
 from toolcrib.agent.conversation.events import ConversationEvent
 from toolcrib.agent.conversation.messages import (
     AssistantMessage,
@@ -20,7 +21,6 @@ from toolcrib.agent.conversation.messages import (
     ToolMessage,
     Usage,
 )
-from toolcrib.agent.conversation.state import ConversationState
 from toolcrib.agent.loop.provider import Delivery
 from toolcrib.agent.session import Session
 

@@ -27,8 +27,8 @@ from tests.agent.loop.playing import (
 from toolcrib import Toolcrib
 from toolcrib.agent.conversation.events import CallAnswered, ConversationEvent
 from toolcrib.agent.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, Stop, ToolCall, ToolMessage
-from toolcrib.agent.loop.config import InnerLoopConfig
 from toolcrib.agent.loop.main import MainLoop
+from toolcrib.agent.loop.provider import InnerLoopConfig
 from toolcrib.agent.sections import MarkdownSection, Prompt, PromptTemplate, SectionVisibility, ToolReference
 from toolcrib.agent.session import Session
 from toolcrib.catalog.access import Access, Rules

@@ -30,9 +30,9 @@ from toolcrib import Toolcrib
 from toolcrib.adapters.scripted import ScriptedAdapter
 from toolcrib.agent.conversation.events import NameCollided
 from toolcrib.agent.conversation.messages import ModelRequest, ModelTurn, UserMessage
-from toolcrib.agent.loop.config import InnerLoopConfig
 from toolcrib.agent.loop.main import MainLoop
-from toolcrib.agent.loop.shelf import MAX_POINTERS
+from toolcrib.agent.loop.provider import InnerLoopConfig
+from toolcrib.agent.loop.toolbox import MAX_POINTERS
 from toolcrib.agent.sections import (
     CatalogSection,
     MarkdownSection,

@@ -29,10 +29,9 @@ from toolcrib import Toolcrib
 from toolcrib.adapters.scripted import ScriptedAdapter
 from toolcrib.agent.conversation.events import Corrected
 from toolcrib.agent.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, Stop, Usage
-from toolcrib.agent.loop.config import InnerLoopConfig
 from toolcrib.agent.loop.inner import FIRST_PAUSE_S, LAST_PAUSE_S, MAX_PAUSE_S, InnerLoop
 from toolcrib.agent.loop.main import MainLoop
-from toolcrib.agent.loop.provider import Delivery, TextListener, VisibilityExpansionRequired
+from toolcrib.agent.loop.provider import Delivery, InnerLoopConfig, TextListener, VisibilityExpansionRequired
 from toolcrib.agent.sections import MarkdownSection, Prompt, PromptTemplate, SectionState, SectionVisibility
 from toolcrib.core.errors import (
     BudgetExceeded,

@@ -32,11 +32,11 @@ from tests.agent.loop.playing import (
 from tests.examples import examples
 
 from toolcrib import Toolcrib
+from toolcrib.agent.conversation.conversation import ConversationState
 from toolcrib.agent.conversation.events import ConversationEvent
 from toolcrib.agent.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, ToolCall
-from toolcrib.agent.conversation.state import ConversationState
-from toolcrib.agent.loop.config import InnerLoopConfig
 from toolcrib.agent.loop.main import MainLoop
+from toolcrib.agent.loop.provider import InnerLoopConfig
 from toolcrib.agent.sections import (
     CatalogSection,
     MarkdownSection,

@@ -22,8 +22,8 @@ from tests.agent.loop.playing import INJECT, PROXY, RESTART, Step, Way, by_name_
 
 from toolcrib import Toolcrib, ToolResult
 from toolcrib.agent.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, ToolCall, Usage
-from toolcrib.agent.loop.config import InnerLoopConfig
 from toolcrib.agent.loop.main import MainLoop
+from toolcrib.agent.loop.provider import InnerLoopConfig
 from toolcrib.agent.sections import MarkdownSection, PromptTemplate, SectionVisibility
 from toolcrib.core.errors import ProviderFailed
 

@@ -40,7 +40,7 @@ from toolcrib.operations.calling.approving import Approver, MemoryApprovals
 from toolcrib.operations.calling.limits import CallLimits, Rate
 from toolcrib.operations.calling.questions import Intent
 from toolcrib.sources.base import Extras, FetchMethod
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 PUSH = tool("git.push", "Send commits away.", properties={"to": {"type": "string"}}, required=("to",))
 ASK = Rules((), Access.ASK)

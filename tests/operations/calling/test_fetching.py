@@ -16,7 +16,7 @@ from toolcrib.core.principal import CallContext
 from toolcrib.operations.calling import Runner, complete, get_prompt, read_resource
 from toolcrib.operations.calling.limits import CallLimits, Rate
 from toolcrib.sources.base import Extras, FetchMethod
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

@@ -35,7 +35,7 @@ from toolcrib.operations.messages import Answer, Expansion
 from toolcrib.operations.showing import Operations
 from toolcrib.sources.base import ProgressListener
 from toolcrib.sources.functions import FunctionSource
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import anyio
 
+from toolcrib.sources.acp.editor_source import EditorSource
+from toolcrib.sources.acp.editor_terminals import TerminalListener, ignore_terminal
 from toolcrib.sources.acp.port import (
     CALL_ID,
     METHOD_NOT_FOUND,
@@ -17,8 +19,6 @@ from toolcrib.sources.acp.port import (
     TerminalExit,
     TerminalOutput,
 )
-from toolcrib.sources.acp.source import EditorSource
-from toolcrib.sources.acp.terminals import TerminalListener, ignore_terminal
 
 ALL = ClientOffer(read_text_file=True, write_text_file=True, terminal=True)
 DISCOVERING = ClientOffer(read_text_file=True, write_text_file=True, terminal=True, discovery=True)

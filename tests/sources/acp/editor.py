@@ -21,7 +21,7 @@ from mcp_types import jsonrpc_message_adapter
 from pydantic import BaseModel
 from tests.waiting import until
 
-from toolcrib.sources.acp.mcp_frames import McpFrames
+from toolcrib.sources.acp.mcp_over_acp import McpOverAcp
 from toolcrib.sources.mcp import CarriedServer
 
 Json = dict[str, Any]
@@ -290,7 +290,7 @@ def bench() -> MCPServer[Any]:
 
 
 @asynccontextmanager
-async def editing(kind: Kind) -> AsyncGenerator[tuple[Editor, McpFrames]]:
+async def editing(kind: Kind) -> AsyncGenerator[tuple[Editor, McpOverAcp]]:
     """An editor, and the frames on the agent's end of the socket to it."""
     ours, its = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours, limit=2**24)
@@ -302,7 +302,7 @@ async def editing(kind: Kind) -> AsyncGenerator[tuple[Editor, McpFrames]]:
         writer.write(json.dumps(message).encode() + b"\n")
         await writer.drain()
 
-    frames = McpFrames(send)
+    frames = McpOverAcp(send)
 
     async def listen() -> None:
         async for line in reader:
@@ -322,5 +322,5 @@ async def editing(kind: Kind) -> AsyncGenerator[tuple[Editor, McpFrames]]:
             editor.hang_up()
 
 
-def carried(frames: McpFrames, server_id: str = SERVER_ID) -> CarriedServer:
+def carried(frames: McpOverAcp, server_id: str = SERVER_ID) -> CarriedServer:
     return CarriedServer(server_id, frames)

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from toolcrib import Toolcrib
-from toolcrib.adapters.pydantic_ai.scripted import scripted_model
+from toolcrib.adapters.pydantic_ai.model_script import scripted_model
 from toolcrib.catalog.access import CAREFUL
 from toolcrib.surfaces.acp_agent.agent import Setup
 from toolcrib.surfaces.acp_agent.serving import serve_streams
-from toolcrib.testing.acp.client import FakeAcpClient
-from toolcrib.testing.acp.updates import Turn
+from toolcrib.testing.acp.fake_client import FakeAcpClient
+from toolcrib.testing.acp.updates import PromptTurn
 
 RENAME: Mapping[str, Any] = {
     "name": "rename_symbol",
@@ -83,13 +83,13 @@ async def talking(
         yield client
 
 
-async def told(client: FakeAcpClient, script: Written, prompt: str = "Do it.") -> Turn:
+async def told(client: FakeAcpClient, script: Written, prompt: str = "Do it.") -> PromptTurn:
     """The answer to one prompt, in a session of its own."""
     async with talking(client, script):
         return await client.prompt(await client.new_session("/project"), prompt)
 
 
-def outcome(turn: Turn, name: str) -> Any:
+def outcome(turn: PromptTurn, name: str) -> Any:
     """What became of the last call whose title begins with `name`: its status and what came of it."""
     calls = [each for each in turn.tool_calls.values() if (each.title or "").startswith(name)]
     assert calls, f"{name} was not called"

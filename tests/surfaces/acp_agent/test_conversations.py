@@ -16,14 +16,14 @@ from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, USAGES, cal
 from tests.surfaces.acp_agent.test_faults import cancelled_at
 
 from toolcrib import Toolcrib
-from toolcrib.agent.conversation_store import MAX_UNSPOKEN, ConversationStore, KeptConversation
+from toolcrib.agent.conversation_store import MAX_UNSPOKEN, ConversationStore, StoredConversation
 from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.core.digests import size_of
 from toolcrib.sources.functions import FunctionSource
 from toolcrib.surfaces.acp_agent.agent import Setup
-from toolcrib.surfaces.acp_agent.content import said
+from toolcrib.surfaces.acp_agent.content import prompt_content
 from toolcrib.surfaces.acp_agent.serving import serve_streams
-from toolcrib.testing.acp.client import FakeAcpClient
+from toolcrib.testing.acp.fake_client import FakeAcpClient
 from toolcrib.testing.acp.faults import Hang
 from toolcrib.testing.acp.mcp_server import McpTool
 
@@ -86,7 +86,7 @@ def test_a_model_gets_all_that_is_in_a_prompt() -> None:
         image_block(data, "image/png"),
         image_block("no base64!", "image/png"),
     ]
-    first, link, embedded, image, broken = said(blocks)
+    first, link, embedded, image, broken = prompt_content(blocks)
     assert first == "See these."
     assert link == "[a.py](file:///p/a.py) (the start)"
     assert "file:///p/b.py" in str(embedded)
@@ -329,9 +329,9 @@ async def test_servers_are_waited_for_again_when_a_session_goes_on(tmp_path: Pat
 
 async def test_sessions_that_were_only_begun_do_not_take_the_place_of_others(tmp_path: Path) -> None:
     store = ConversationStore(tmp_path / "conversations.sqlite")
-    await store.keep(KeptConversation("old", "/project", (), "Fix the build.", "ask", 1.0, b"[]"))
+    await store.keep(StoredConversation("old", "/project", (), "Fix the build.", "ask", 1.0, b"[]"))
     for number in range(MAX_UNSPOKEN + 1):
-        await store.keep(KeptConversation(f"begun-{number}", "/project", (), "", "ask", 2.0 + number, b"[]"))
+        await store.keep(StoredConversation(f"begun-{number}", "/project", (), "", "ask", 2.0 + number, b"[]"))
     assert await store.get("old")
     assert await store.get("begun-0") is None
     assert await store.get(f"begun-{MAX_UNSPOKEN}")
@@ -341,8 +341,8 @@ async def test_a_conversation_is_kept_while_the_clock_is_wrong(tmp_path: Path, m
     monkeypatch.setattr("toolcrib.agent.conversation_store.MAX_KEPT", 3)
     store = ConversationStore(tmp_path / "conversations.sqlite")
     for number in range(3):
-        await store.keep(KeptConversation(f"at-{number}", "/project", (), "Fix it.", "ask", 1e9 + number, b"[]"))
-    await store.keep(KeptConversation("in-1970", "/project", (), "Fix it.", "ask", 1.0, b"[]"))
+        await store.keep(StoredConversation(f"at-{number}", "/project", (), "Fix it.", "ask", 1e9 + number, b"[]"))
+    await store.keep(StoredConversation("in-1970", "/project", (), "Fix it.", "ask", 1.0, b"[]"))
     assert await store.get("in-1970")
     assert await store.get("at-0") is None
 

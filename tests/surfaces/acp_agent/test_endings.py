@@ -16,12 +16,12 @@ import pytest
 from acp import RequestError
 from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, Written, call, expand, talking, turn
 
-from toolcrib.agent.conversation_store import ConversationStore, KeptConversation
+from toolcrib.agent.conversation_store import ConversationStore, StoredConversation
 from toolcrib.testing.acp.agents import AgentGone
-from toolcrib.testing.acp.client import FakeAcpClient
+from toolcrib.testing.acp.fake_client import FakeAcpClient
 from toolcrib.testing.acp.faults import Hang, Hold
 from toolcrib.testing.acp.mcp_server import McpTool
-from toolcrib.testing.acp.updates import Turn
+from toolcrib.testing.acp.updates import PromptTurn
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +54,7 @@ class HeldStore(ConversationStore):
     def let_go(self) -> None:
         self._open.set()
 
-    async def keep(self, conversation: KeptConversation) -> None:
+    async def keep(self, conversation: StoredConversation) -> None:
         self.begun += 1
         self.reached.set()
         await self._open.wait()
@@ -91,7 +91,7 @@ async def test_wherever_a_prompt_is_ended_no_terminal_stays_and_the_session_can_
     )
     async with talking(client, (*RUNNING, DONE), store=store):
         session = await client.new_session("/project")
-        answers: list[Turn] = []
+        answers: list[PromptTurn] = []
 
         async def ask() -> None:
             answers.append(await client.prompt(session, "Build it."))

@@ -20,10 +20,10 @@ from toolcrib import Toolcrib
 from toolcrib.surfaces.acp_agent.agent import Setup
 from toolcrib.surfaces.acp_agent.serving import serve_streams
 from toolcrib.testing.acp.agents import AgentGone
-from toolcrib.testing.acp.client import FakeAcpClient
+from toolcrib.testing.acp.fake_client import FakeAcpClient
 from toolcrib.testing.acp.faults import Drop, Garbage, Hang, Refuse, WrongId
 from toolcrib.testing.acp.permissions import Choice, PermissionAsked
-from toolcrib.testing.acp.updates import Turn
+from toolcrib.testing.acp.updates import PromptTurn
 
 pytestmark = pytest.mark.anyio
 
@@ -63,9 +63,9 @@ async def test_a_prompt_whose_tool_hangs_can_be_cancelled_and_the_next_goes_on()
     assert (second.stop_reason, second.text) == ("end_turn", "Done.")
 
 
-async def cancelled_at(client: FakeAcpClient, session: str, method: str) -> Turn:
+async def cancelled_at(client: FakeAcpClient, session: str, method: str) -> PromptTurn:
     """The answer to a prompt that is cancelled once the agent has asked for `method`."""
-    answers: list[Turn] = []
+    answers: list[PromptTurn] = []
 
     async def ask() -> None:
         answers.append(await client.prompt(session, "Go."))
@@ -248,7 +248,7 @@ async def test_a_yes_that_comes_right_behind_the_cancel_is_none(late: str) -> No
     client = FakeAcpClient(tools=[RENAME], faults={"session/request_permission": Hang()})
     async with talking(client, RENAMING):
         session = await client.new_session("/project")
-        answers: list[Turn] = []
+        answers: list[PromptTurn] = []
 
         async def ask() -> None:
             answers.append(await client.prompt(session, "Rename."))
@@ -271,7 +271,7 @@ async def test_an_error_that_is_none_fails_one_call(error: object) -> None:
     client = FakeAcpClient(read_text_file=True, faults={"fs/read_text_file": Hang()})
     async with talking(client, READING):
         session = await client.new_session("/project")
-        answers: list[Turn] = []
+        answers: list[PromptTurn] = []
 
         async def ask() -> None:
             answers.append(await client.prompt(session, "Read."))
@@ -309,7 +309,7 @@ async def test_a_model_whose_request_breaks_when_it_is_cancelled_is_cancelled() 
         yield ""
 
     client = FakeAcpClient()
-    answers: list[Turn] = []
+    answers: list[PromptTurn] = []
     async with answering(client, answer):
         session = await client.new_session("/project")
 

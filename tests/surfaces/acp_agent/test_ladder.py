@@ -22,10 +22,9 @@ from tests.surfaces.acp_agent.talking import (
 
 from toolcrib import ToolBundle, Toolcrib
 from toolcrib.agent.conversation_store import ConversationStore
-from toolcrib.testing.acp.client import FakeAcpClient
+from toolcrib.testing.acp.fake_client import FakeAcpClient
 from toolcrib.testing.acp.faults import Fault, Hang, Instead, Refuse
-from toolcrib.testing.acp.mcp import McpForm
-from toolcrib.testing.acp.mcp_server import McpTool
+from toolcrib.testing.acp.mcp_server import McpForm, McpTool
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.intake import Intake
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.core.principal import LOCAL_CONTEXT
-from toolcrib.sources.acp.mcp_frames import McpFrames
+from toolcrib.sources.acp.mcp_over_acp import McpOverAcp
 from toolcrib.surfaces.acp_agent.mcp_servers import passed_servers
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ async def _nowhere(message: dict[str, Any]) -> None:
     raise ConnectionError
 
 
-NOBODY = McpFrames(_nowhere)
+NOBODY = McpOverAcp(_nowhere)
 
 
 def entry_of(wire: object, *taken: str) -> SourceEntry:

@@ -11,7 +11,7 @@ from tests.surfaces.http.asking import ALICE, BOB, TOKENS, problem
 from tests.surfaces.http.here import served_here
 
 from toolcrib import Toolcrib
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from toolcrib import Toolcrib
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.sources.base import Listing
 from toolcrib.surfaces.mcp_gateway import opening
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

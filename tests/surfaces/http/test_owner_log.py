@@ -17,7 +17,7 @@ from toolcrib import Toolcrib
 from toolcrib.config.file import SETTINGS
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.sources.base import Listing
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from toolcrib.sources.base import Extras, Listing
 from toolcrib.surfaces.auth import admitted_requests
 from toolcrib.surfaces.http.http_connections import Bounds
 from toolcrib.surfaces.mcp_gateway import http, subscriptions
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from tests.waiting import DEADLINE_S, until
 from toolcrib import Toolcrib
 from toolcrib.sources.base import Listing
 from toolcrib.surfaces.http import http_serving
-from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 

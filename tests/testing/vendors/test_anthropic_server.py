@@ -12,7 +12,7 @@ import pytest
 from tests.vendors import Vendor
 
 from toolcrib.testing.vendors.anthropic_server import AnthropicServer
-from toolcrib.testing.vendors.server import Call, Cut, Failure, Recorded, Script, Silence, Step, Turn, Usage
+from toolcrib.testing.vendors.server import Call, Cut, Failure, Recorded, Script, Silence, Step, TokenUsage, Turn
 
 anthropic: Any = Vendor("anthropic")
 httpx2 = pytest.importorskip("httpx2")
@@ -77,7 +77,7 @@ async def refusal(*messages: Any, script: Script = FINE, **more: Any) -> str:
 
 
 async def test_a_turn_comes_whole_with_its_text_calls_and_usage() -> None:
-    usage = Usage(input=100, output=20, cached=60, cache_written=30, reasoning=5)
+    usage = TokenUsage(input=100, output=20, cached=60, cache_written=30, reasoning=5)
     turn = Turn(("Let me ", "look."), (Call("search", '{"q": "x"}'), Call("search", "{}")), usage=usage)
 
     async with AnthropicServer([turn]) as server:
@@ -96,7 +96,7 @@ async def test_a_turn_comes_whole_with_its_text_calls_and_usage() -> None:
 
 
 async def test_a_turn_that_is_streamed_comes_to_the_same() -> None:
-    turn = Turn(("Let me ", "look."), (Call("search", '{"q": "x"}'),), reasoning="Hm.", usage=Usage(cached=3))
+    turn = Turn(("Let me ", "look."), (Call("search", '{"q": "x"}'),), reasoning="Hm.", usage=TokenUsage(cached=3))
 
     async with AnthropicServer([turn, turn]) as server:
         whole = await ask(server, tools=[tool("search")])

@@ -15,7 +15,7 @@ from tests.vendors import Vendor
 
 from toolcrib.testing.vendors.openai_requests import CHAT_PARAMETERS, RESPONSES_PARAMETERS
 from toolcrib.testing.vendors.openai_server import OpenAIServer
-from toolcrib.testing.vendors.server import Call, Cut, Failure, Recorded, Silence, Turn, Usage
+from toolcrib.testing.vendors.server import Call, Cut, Failure, Recorded, Silence, TokenUsage, Turn
 
 if TYPE_CHECKING:
     import openai
@@ -93,7 +93,7 @@ def said(error: openai.APIError) -> str:
 
 
 async def test_a_chat_turn_has_its_text_its_calls_and_its_usage() -> None:
-    turn = Turn(("Two ", "calls."), (Call("add", '{"a": 1}'), Call("add", "{")), usage=Usage(100, 20, 64, 8, 5))
+    turn = Turn(("Two ", "calls."), (Call("add", '{"a": 1}'), Call("add", "{")), usage=TokenUsage(100, 20, 64, 8, 5))
     async with OpenAIServer([turn]) as server:
         completion = await chat(server, tools=[chat_tool()])
 
@@ -117,7 +117,7 @@ async def test_a_chat_turn_has_its_text_its_calls_and_its_usage() -> None:
 
 async def test_a_streamed_chat_turn_comes_in_pieces_that_make_up_the_whole() -> None:
     arguments = ['{"a": "some longer text"}', "{}"]
-    turn = Turn(("Two ", "calls."), tuple(Call("add", text) for text in arguments), usage=Usage(7, 3))
+    turn = Turn(("Two ", "calls."), tuple(Call("add", text) for text in arguments), usage=TokenUsage(7, 3))
     async with OpenAIServer([turn]) as server:
         chunks = await chat_chunks(server, tools=[chat_tool()], stream_options={"include_usage": True})
 
@@ -171,7 +171,7 @@ async def test_a_function_can_answer_from_the_request() -> None:
 
 
 async def test_a_response_has_its_items_and_its_usage() -> None:
-    turn = Turn("Well.", (Call("add", '{"a": 1}'),), usage=Usage(100, 20, 64, 8, 5), reasoning="Hm.")
+    turn = Turn("Well.", (Call("add", '{"a": 1}'),), usage=TokenUsage(100, 20, 64, 8, 5), reasoning="Hm.")
     async with OpenAIServer([turn]) as server:
         response = await respond(server, tools=[tool()])
 

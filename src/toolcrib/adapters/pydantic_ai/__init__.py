@@ -7,7 +7,7 @@ from toolcrib.adapters.pydantic_ai.by_hand import (
     create_toolset_from_catalog,
     create_toolset_from_editor,
 )
-from toolcrib.adapters.pydantic_ai.scripted import scripted_model
+from toolcrib.adapters.pydantic_ai.model_script import scripted_model
 from toolcrib.adapters.pydantic_ai.toolset import CribToolset
 
 __all__ = [

@@ -18,9 +18,9 @@ from toolcrib.agent.session import Session
 from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.acp.descriptors import ToolCatalog
+from toolcrib.sources.acp.editor_source import EditorSource
 from toolcrib.sources.acp.port import CALL_ID, ClientOffer, ClientPort
 from toolcrib.sources.acp.protocol_tools import DEFAULT_TIMEOUT_S, catalog_of
-from toolcrib.sources.acp.source import EditorSource
 from toolcrib.sources.base import Listing
 
 logger = logging.getLogger(__name__)
@@ -51,10 +51,10 @@ async def create_toolset_from_editor(
         SourceUnavailable: the editor says that it lists its tools, and listing failed. Nothing is offered then: a guess
             could offer more than the editor would.
     """
-    rung, catalog, set_aside, warnings = await EditorSource(client, session_id, cwd=cwd).catalog()
+    tools_from, catalog, set_aside, warnings = await EditorSource(client, session_id, cwd=cwd).catalog()
     for warning in warnings:
         logger.warning("a warning about the editor's tools: %s", warning)
-    listed = partial(EditorSource.listed, catalog=catalog, rung=rung, set_aside=set_aside)
+    listed = partial(EditorSource.listed, catalog=catalog, tools_from=tools_from, set_aside=set_aside)
     return _toolset(listed, client, session_id, cwd=cwd, approver=approver, call_timeout_s=call_timeout_s)
 
 

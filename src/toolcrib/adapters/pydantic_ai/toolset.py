@@ -19,10 +19,10 @@ from pydantic_ai.tools import AgentDepsT, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-from toolcrib.adapters.pydantic_ai.approval import Asks, Deferring, Subject
 from toolcrib.agent.answering import (
     CALL_TIMEOUT_S,
     MAX_RESULT_CHARS,
+    error_within,
     json_text,
     result_text,
     run_call,
@@ -30,8 +30,7 @@ from toolcrib.agent.answering import (
 )
 from toolcrib.agent.conversation.events import Offer
 from toolcrib.agent.conversation.messages import ToolCall, ToolSpec
-from toolcrib.agent.errors import error_within
-from toolcrib.agent.formats import anthropic
+from toolcrib.agent.formats import anthropic_format
 from toolcrib.agent.session import Session
 from toolcrib.agent.telemetry import count_injected
 from toolcrib.catalog.view import View
@@ -48,10 +47,13 @@ from toolcrib.core.errors import (
     ToolNotFound,
     UnknownPath,
 )
+from toolcrib.core.events import Consent
 from toolcrib.core.handles import Handle
+from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.operations.calling.approving import Approver
+from toolcrib.operations.calling.approving import Approvals, Approver
+from toolcrib.operations.calling.questions import ONCE, Intent, Question
 from toolcrib.operations.messages import (
     Answer,
     DetailLevel,
@@ -63,6 +65,49 @@ from toolcrib.operations.messages import (
 from toolcrib.operations.steps import answer_within, leading_within
 from toolcrib.operations.suggestions import not_found
 from toolcrib.operations.tools import ALL, CALLS, DEFAULT_SET, OPERATIONS, SETS, operation_tools
+
+
+@dataclass(frozen=True, slots=True)
+class _ApprovedTool:
+    """What an approval is for: a tool with exactly this definition."""
+
+    tool_id: str
+    definition: str
+
+
+@dataclass(frozen=True, slots=True)
+class _ApprovalQuestion:
+    """A question for a person."""
+
+    subject: _ApprovedTool
+    question: str
+
+
+class _DeferredApprover(Approver):
+    """Lets the framework ask a person.
+
+    The framework ends the run or waits, and repeats the call when it is approved.
+    """
+
+    def __init__(self, approvals: Approvals, approved: _ApprovedTool | None) -> None:
+        super().__init__(approvals)
+        self._approved = approved
+        self.asks: _ApprovalQuestion | None = None
+
+    async def ask(self, intent: Intent, context: CallContext) -> Consent:
+        subject = _ApprovedTool(intent.subject, intent.definition)
+        if await self.approvals.holds(intent.principal, intent.subject, intent.definition):
+            context.note_approval("kept")
+            return "kept"
+        if subject == self._approved:
+            context.note_approval(ONCE)
+            return ONCE
+        context.note_approval("unasked")
+        question = Question.about(intent).message
+        context.note_approval("unanswered")
+        self.asks = _ApprovalQuestion(subject, question)
+        raise NotAuthorized(f"`{intent.subject}` did not run: a person must approve it first.")
+
 
 MAX_ASKED = 1_000
 """The maximum number of calls that wait for a person. One more drops the oldest, and its person is asked again."""
@@ -134,7 +179,7 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         self._timeout_s = call_timeout_s + (ANSWER_S if approver is not None else 0)
         self._max_retries = max_retries
         self._id = id
-        self._asked: dict[str, Subject] = {}
+        self._subjects: dict[str, _ApprovedTool] = {}
         """What a person was asked, by the id of the call. The approval arrives in a later run than the question."""
 
     @property
@@ -178,9 +223,9 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         try:
             outcome = await run_call(call, run, timeout_s=self._timeout_s)
         except ToolcribError as error:
-            raise self._told(error, offer, ctx) from error
+            raise self._tool_error(error, offer, ctx) from error
         if outcome.asks is not None:
-            raise self._asking(outcome.asks, ctx)
+            raise self._approval_required(outcome.asks, ctx)
         if not outcome.success:
             raise ToolFailed(outcome.value)
         return outcome.value
@@ -205,14 +250,14 @@ class CribToolset(AbstractToolset[AgentDepsT]):
             name = NAME_OF.get(each.name, each.name)
             offers[name] = Offer(ToolSpec(name, each.description, each.input_schema))
         given = (tool for name in self._given if (tool := view.find(name)) is not None)
-        brought = view.tools.values() if self._lists_all else self._opened(view, ctx)
-        for tool, is_deferred in (*((tool, False) for tool in given), *((tool, self._lists_all) for tool in brought)):
+        listed = view.tools.values() if self._lists_all else self._expanded(view, ctx)
+        for tool, is_deferred in (*((tool, False) for tool in given), *((tool, self._lists_all) for tool in listed)):
             name = view.names[tool.id]
             spec = ToolSpec(name, tool.description.strip(), tool.input_schema, is_deferred)
             offers.setdefault(name, Offer(spec, tool.handle))
         return offers
 
-    def _opened(self, view: View, ctx: RunContext[AgentDepsT]) -> Iterator[Tool]:
+    def _expanded(self, view: View, ctx: RunContext[AgentDepsT]) -> Iterator[Tool]:
         """Yield the expanded tools in the order of their expansion.
 
         A list that only grows at its end stays cached longest.
@@ -228,11 +273,11 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         if operation in CALLS:
             return await self._called(operation, arguments, ctx)
         answer = answer_within(await self.session.perform(operation, arguments), self._operations)
-        return _Outcome(self._shown(_under_own_names(cast("Answer", answer)), ctx))
+        return _Outcome(self._answer_text(_under_own_names(cast("Answer", answer)), ctx))
 
     async def _called(self, operation: str, arguments: Mapping[str, Any], ctx: RunContext[AgentDepsT]) -> _Outcome:
         desk = self.session.desk
-        deferring = Deferring(desk.runner.approver.approvals, self._approved(ctx))
+        deferring = _DeferredApprover(desk.runner.approver.approvals, self._approved(ctx))
         approver = deferring if self._approver is None else self._approver(ctx)
         desk = replace(desk, runner=replace(desk.runner, approver=approver))
         if only_reads := self._only_read is not None and self._only_read():
@@ -253,7 +298,7 @@ class CribToolset(AbstractToolset[AgentDepsT]):
             value = ToolReturn(value, metadata={MARK: metadata})
         return _Outcome(value, success=not result.is_error)
 
-    def _shown(self, answer: Answer, ctx: RunContext[AgentDepsT]) -> str | ToolReturn[Any]:
+    def _answer_text(self, answer: Answer, ctx: RunContext[AgentDepsT]) -> str | ToolReturn[Any]:
         """Return what the model reads of an answer. Expanded tools are added as tools, and the text only names them."""
         expanded = expanded_by(answer)
         named = {each.tool_id: name for each in expanded if (name := self._name_for(each.tool_id, ctx)) is not None}
@@ -280,26 +325,26 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         taken = ctx.tools.get(name)
         return name if taken is None or _tool_id(taken) == tool_id else None
 
-    def _approved(self, ctx: RunContext[AgentDepsT]) -> Subject | None:
+    def _approved(self, ctx: RunContext[AgentDepsT]) -> _ApprovedTool | None:
         """Return what the person who approved this call was asked, if that is known."""
         if not ctx.tool_call_approved:
             return None
         match ctx.tool_call_metadata:
             case {"toolcrib": {"tool_id": str() as tool_id, "definition": str() as definition}}:
-                return Subject(tool_id, definition)
+                return _ApprovedTool(tool_id, definition)
             case _:
-                return self._asked.get(ctx.tool_call_id or "")
+                return self._subjects.get(ctx.tool_call_id or "")
 
-    def _asking(self, asks: Asks, ctx: RunContext[AgentDepsT]) -> ApprovalRequired:
+    def _approval_required(self, asks: _ApprovalQuestion, ctx: RunContext[AgentDepsT]) -> ApprovalRequired:
         if ctx.tool_call_id is not None:
-            self._asked.pop(ctx.tool_call_id, None)
-            self._asked[ctx.tool_call_id] = asks.subject
-            if len(self._asked) > MAX_ASKED:
-                del self._asked[next(iter(self._asked))]
+            self._subjects.pop(ctx.tool_call_id, None)
+            self._subjects[ctx.tool_call_id] = asks.subject
+            if len(self._subjects) > MAX_ASKED:
+                del self._subjects[next(iter(self._subjects))]
         about = {"tool_id": asks.subject.tool_id, "definition": asks.subject.definition}
         return ApprovalRequired({MARK: {**about, "question": asks.question}})
 
-    def _told(self, error: ToolcribError, offer: Offer, ctx: RunContext[AgentDepsT]) -> ModelRetry | ToolFailed:
+    def _tool_error(self, error: ToolcribError, offer: Offer, ctx: RunContext[AgentDepsT]) -> ModelRetry | ToolFailed:
         """Convert an error to a request for a retry, or to a failure.
 
         The framework counts retries and ends the run after too many. So the last one becomes a failure, which does not
@@ -324,7 +369,7 @@ class _Outcome:
     value: Any
     """A string if the call failed."""
     success: bool = True
-    asks: Asks | None = None
+    asks: _ApprovalQuestion | None = None
     """The question for a person who must approve first."""
 
 
@@ -371,7 +416,7 @@ def _definition(offer: Offer) -> ToolDefinition:
     The framework passes schemas on unchanged, and a provider refuses a whole request with one schema that it does not
     accept.
     """
-    (form,) = anthropic.tools([offer.spec])
+    (form,) = anthropic_format.tools([offer.spec])
     handle = None if offer.handle is None else Handle.parse(offer.handle)
     return ToolDefinition(
         name=offer.name,

@@ -11,14 +11,12 @@ from typing import Any
 
 import anyio
 
-from toolcrib.agent.answering import arguments_of, json_text, result_text, run_call, sendable
+from toolcrib.agent.answering import arguments_of, error_within, json_text, result_text, run_call, sendable
+from toolcrib.agent.conversation.conversation import ConversationState
 from toolcrib.agent.conversation.events import CallAnswered, ConversationEvent, Offer, RestartRequired, ToolsOffered
 from toolcrib.agent.conversation.messages import ToolCall, ToolMessage
-from toolcrib.agent.conversation.state import ConversationState
-from toolcrib.agent.errors import error_within
-from toolcrib.agent.loop.config import InnerLoopConfig
-from toolcrib.agent.loop.provider import VisibilityExpansionRequired
-from toolcrib.agent.loop.toolbox import NOTHING_BROUGHT, Brought, Toolbox, usable, usable_from_now
+from toolcrib.agent.loop.provider import InnerLoopConfig, VisibilityExpansionRequired
+from toolcrib.agent.loop.toolbox import NO_DELIVERY, Toolbox, ToolDelivery, usable, usable_from_now
 from toolcrib.agent.sections import (
     READ_SECTION,
     CatalogReader,
@@ -52,7 +50,7 @@ class ToolExecutionOutcome:
     """The result of one call. Source: dynamic tool registration, "ToolExecutionOutcome"."""
 
     message: ToolMessage
-    expanded_tools: Brought = NOTHING_BROUGHT
+    expanded_tools: ToolDelivery = NO_DELIVERY
     """The tools that the call opened, on their way to the model."""
     opened: SectionPath | None = None
     """The section that was read, if it was closed before."""
@@ -152,15 +150,15 @@ class ToolExecutor:
     def _answered(self, call: ToolCall, answer: Answer | ToolResult) -> ToolExecutionOutcome:
         if isinstance(answer, ToolResult):
             return ToolExecutionOutcome(self._message(call, result_text(answer), is_error=answer.is_error))
-        brought = self.toolbox.expanded(expanded_by(answer), self._state)
+        delivered = self.toolbox.expanded(expanded_by(answer), self._state)
         wire = answer.to_wire()
-        if brought.names:  # their definitions reach the model in a different way
+        if delivered.names:  # their definitions reach the model in a different way
             if isinstance(answer, SearchPage):
                 rest = replace(answer, detail_level=DetailLevel.SUMMARY).to_wire()
             else:
                 rest = {key: wire[key] for key in ("errors",) if key in wire}
-            wire = {"callable_by_now": [*brought.names], **rest}
-        return ToolExecutionOutcome(self._message(call, json_text(wire), revealed=brought), brought)
+            wire = {"callable_by_now": [*delivered.names], **rest}
+        return ToolExecutionOutcome(self._message(call, json_text(wire), revealed=delivered), delivered)
 
     def _read(self, call: ToolCall, given: Mapping[str, Any]) -> ToolExecutionOutcome:
         """Return the content of a section. The section is open from now on."""
@@ -172,10 +170,10 @@ class ToolExecutor:
         if read.value.expanded_tools and not self.is_dynamic:
             told = f'Section "{dotted(read.path)}" is open. The prompt contains it, with its tools.'
             return ToolExecutionOutcome(self._message(call, told), opened=read.path, requires_restart=True)
-        brought = self.toolbox.brought(read.value.expanded_tools, self._state)
-        content = "\n\n".join(part for part in (read.message, read.value.content, brought.text) if part)
-        message = self._message(call, content, revealed=brought)
-        return ToolExecutionOutcome(message, brought, read.path if read.opens else None)
+        delivered = self.toolbox.deliver(read.value.expanded_tools, self._state)
+        content = "\n\n".join(part for part in (read.message, read.value.content, delivered.text) if part)
+        message = self._message(call, content, revealed=delivered)
+        return ToolExecutionOutcome(message, delivered, read.path if read.opens else None)
 
     @property
     def _sections(self) -> SectionState:
@@ -200,7 +198,7 @@ class ToolExecutor:
         return ToolNotFound(f"Tool {json.dumps(name)} not found.", hints=hints)
 
     def _message(
-        self, call: ToolCall, content: str, *, is_error: bool = False, revealed: Brought = NOTHING_BROUGHT
+        self, call: ToolCall, content: str, *, is_error: bool = False, revealed: ToolDelivery = NO_DELIVERY
     ) -> ToolMessage:
         told = sendable(content, self.config.max_result_chars)
         return ToolMessage(call.id, call.name, told, is_error, revealed.revealed)
@@ -214,29 +212,29 @@ class ToolExecutor:
 
         Source: dynamic tool registration, "InnerLoop Tool Registry Update".
         """
-        brought, path = outcome.expanded_tools, outcome.opened
-        events: list[ConversationEvent] = [CallAnswered(outcome.message), *brought.collided]
-        if brought.offers:
-            events.append(ToolsOffered(brought.offers))
+        delivered, path = outcome.expanded_tools, outcome.opened
+        events: list[ConversationEvent] = [CallAnswered(outcome.message), *delivered.collided]
+        if delivered.offers:
+            events.append(ToolsOffered(delivered.offers))
         if path is not None:
             is_later = outcome.requires_restart
             events.append(RestartRequired(path) if is_later else SetVisibilityOverride(path, SectionVisibility.FULL))
-        if brought.names:
-            events.append(ToolsInjected(brought.names, dotted(path or ()), time.time()))
+        if delivered.names:
+            events.append(ToolsInjected(delivered.names, dotted(path or ()), time.time()))
         self.session.dispatch(*events)
-        if brought.names or brought.text:
-            self._tell(brought, dotted(path or ()))
+        if delivered.names or delivered.text:
+            self._report(delivered, dotted(path or ()))
 
-    def _tell(self, brought: Brought, key: str) -> None:
+    def _report(self, delivered: ToolDelivery, key: str) -> None:
         delivery = self.toolbox.delivery.value
-        count_injected(len(brought.names), section=key, delivery=delivery, provider=self.provider)
-        if brought.names:
+        count_injected(len(delivered.names), section=key, delivery=delivery, provider=self.provider)
+        if delivered.names:
             told = {
                 "section": key,
-                "tool_names": brought.names,
-                "tool_count": len(brought.names),
+                "tool_names": delivered.names,
+                "tool_count": len(delivered.names),
                 "delivery": delivery,
                 "provider": self.provider,
             }
-            names = ", ".join(brought.names)
-            logger.info("injected %d tools of section `%s`: %s", len(brought.names), key, names, extra=told)
+            names = ", ".join(delivered.names)
+            logger.info("injected %d tools of section `%s`: %s", len(delivered.names), key, names, extra=told)

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 import anyio
 
+from toolcrib.agent.conversation.conversation import ConversationState
 from toolcrib.agent.conversation.events import (
     Corrected,
     EvaluationBegan,
@@ -18,13 +19,18 @@ from toolcrib.agent.conversation.events import (
     TurnDropped,
 )
 from toolcrib.agent.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, Stop
-from toolcrib.agent.conversation.state import ConversationState
-from toolcrib.agent.loop.config import InnerLoopConfig
 from toolcrib.agent.loop.executor import ToolExecutor
-from toolcrib.agent.loop.output import NoOutput, OutputReader
-from toolcrib.agent.loop.provider import Delivery, PromptResponse, Responder, TextListener
-from toolcrib.agent.loop.shelf import SessionCatalog
-from toolcrib.agent.loop.toolbox import Toolbox, check_bound, check_operations
+from toolcrib.agent.loop.final_answer import NoOutput, OutputReader
+from toolcrib.agent.loop.provider import (
+    DEFAULT_CONFIG,
+    Delivery,
+    InnerLoopConfig,
+    PromptResponse,
+    ProviderAdapter,
+    Responder,
+    TextListener,
+)
+from toolcrib.agent.loop.toolbox import SessionCatalog, Toolbox, check_bound, check_operations
 from toolcrib.agent.sections import Prompt
 from toolcrib.agent.session import Session
 from toolcrib.agent.telemetry import turn_span
@@ -73,7 +79,7 @@ class InnerLoop(Generic[OutputT]):
         is_dynamic = delivery is not Delivery.RESTART and config.supports_dynamic_tools is not False
         self._deadline = None if config.timeout_s is None else time.monotonic() + config.timeout_s
         self._toolbox = Toolbox(session, delivery if is_dynamic else Delivery.RESTART, reveals_unlisted)
-        self._toolbox.take_in(prompt, self._state.sections)
+        self._toolbox.register_tools(prompt, self._state.sections)
         self._catalog = SessionCatalog(session)
         self._source = provider, model  # for traces and metrics
         self._executor = ToolExecutor(
@@ -89,9 +95,9 @@ class InnerLoop(Generic[OutputT]):
     async def run(self, request: str = "") -> PromptResponse[OutputT]:
         """See `ProviderAdapter.evaluate`."""
         with self._session.conversation.taken():
-            return await self._evaluated(request)
+            return await self._evaluate(request)
 
-    async def _evaluated(self, request: str) -> PromptResponse[OutputT]:
+    async def _evaluate(self, request: str) -> PromptResponse[OutputT]:
         if self._state.system is None:
             self._begin(request)
         elif self._state.prompt != self._prompt_key:
@@ -99,12 +105,12 @@ class InnerLoop(Generic[OutputT]):
                 f"The session is in the middle of `{self._state.prompt}`. Continue that prompt, or start a new session."
             )
         with anyio.move_on_after(_left_s(self._deadline)):
-            if self._state.delivery != self._toolbox.way:
-                await self._begin_otherwise(request)
+            if self._state.delivery != self._toolbox.delivery_key:
+                await self._restart_for_delivery(request)
             return await self._until_final()
         raise BudgetExceeded("The evaluation reached its time limit.")
 
-    async def _begin_otherwise(self, request: str) -> None:
+    async def _restart_for_delivery(self, request: str) -> None:
         """Restart if a different adapter with a different delivery left off here. Open calls are answered first."""
         if self._state.open_calls or self._state.pending:
             await self._executor.execute_all()
@@ -129,13 +135,13 @@ class InnerLoop(Generic[OutputT]):
 
     def _begin(self, request: str) -> None:
         rendered = self._prompt.render(self._state.sections, self._catalog)
-        offers, collided = self._toolbox.at_first(self._prompt, rendered.tools, self._config.operations)
+        offers, collided = self._toolbox.initial_offers(self._prompt, rendered.tools, self._config.operations)
         last = self._state.messages[-1] if self._state.messages else None
         # After a restart, the conversation already contains the request and the work so far.
         is_asked = last is not None and (not isinstance(last, AssistantMessage) or bool(last.calls))
         system = "\n\n".join(part for part in (rendered.text, self._output.instruction) if part)
         asked = None if is_asked else request or BEGIN
-        began = EvaluationBegan(system, offers, asked, self._prompt_key, self._toolbox.way)
+        began = EvaluationBegan(system, offers, asked, self._prompt_key, self._toolbox.delivery_key)
         self._session.dispatch(began, *collided)
 
     @property
@@ -214,3 +220,33 @@ def _checked(turn: ModelTurn) -> ModelTurn:
 
 def _left_s(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+OutputT = TypeVar("OutputT")
+
+
+class TurnAdapter(ProviderAdapter, Responder):
+    """An adapter for which a vendor only implements `respond`, `delivery` and the exit."""
+
+    async def evaluate(
+        self,
+        prompt: Prompt[OutputT],
+        *,
+        session: Session,
+        request: str = "",
+        config: InnerLoopConfig | None = None,
+        on_text: TextListener | None = None,
+    ) -> PromptResponse[OutputT]:
+        """See `ProviderAdapter`."""
+        loop = InnerLoop(
+            self,
+            prompt,
+            session,
+            config or DEFAULT_CONFIG,
+            delivery=self.delivery,
+            reveals_unlisted=self.reveals_unlisted,
+            on_text=on_text,
+            provider=self.name,
+            model=self.model,
+        )
+        return await loop.run(request)

@@ -10,8 +10,14 @@ from typing import TypeVar
 import anyio
 
 from toolcrib.agent.conversation.events import EvaluationRestarted
-from toolcrib.agent.loop.config import DEFAULT_CONFIG, InnerLoopConfig
-from toolcrib.agent.loop.provider import PromptResponse, ProviderAdapter, TextListener, VisibilityExpansionRequired
+from toolcrib.agent.loop.provider import (
+    DEFAULT_CONFIG,
+    InnerLoopConfig,
+    PromptResponse,
+    ProviderAdapter,
+    TextListener,
+    VisibilityExpansionRequired,
+)
 from toolcrib.agent.sections import Prompt, SetVisibilityOverride
 from toolcrib.agent.session import Session
 from toolcrib.agent.telemetry import count_restart

@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
+from toolcrib.agent.conversation.conversation import ConversationState
 from toolcrib.agent.conversation.events import NameCollided, Offer
 from toolcrib.agent.conversation.messages import Message, ToolMessage, ToolSpec
-from toolcrib.agent.conversation.state import ConversationState
 from toolcrib.agent.loop.provider import Delivery
 from toolcrib.agent.sections import (
     READ_SECTION,
@@ -23,12 +23,43 @@ from toolcrib.agent.sections import (
     dotted,
 )
 from toolcrib.agent.session import Session
-from toolcrib.core.errors import InvalidPrompt, InvalidTool
+from toolcrib.core.errors import InvalidPrompt, InvalidTool, UnknownPath
 from toolcrib.core.handles import Handle
 from toolcrib.core.names import model_names
-from toolcrib.core.tools import Tool
+from toolcrib.core.tools import Path, Tool, ToolPointer
 from toolcrib.operations.messages import Expansion
+from toolcrib.operations.showing import MAX_LIMIT
 from toolcrib.operations.tools import CALLS, OPERATIONS, operation_tools
+
+MAX_POINTERS = 200
+"""How many tools of one category a section shows. For larger categories, give the model a search."""
+
+
+@dataclass(frozen=True)
+class SessionCatalog:
+    """A `CatalogReader` for the tools that a session may see."""
+
+    session: Session
+
+    def summary(self, category: Path) -> str:
+        ontology = self.session.view().ontology
+        branch = ontology.find(category)
+        if branch is None:
+            raise UnknownPath(f"Category {'/'.join(category)} not found.")
+        return ontology.node(branch).summary
+
+    def pointers(self, category: Path) -> Sequence[ToolPointer]:
+        found: list[ToolPointer] = []
+        cursor = None
+        while len(found) < MAX_POINTERS:
+            # `list` is not used, because it shows a large category as groups.
+            page = self.session.search_tools(category=category, limit=MAX_LIMIT, cursor=cursor)
+            found += page.results
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return found[:MAX_POINTERS]
+
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +68,7 @@ _SHOWING = ("search_tools", "expand_tool")
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class ToolDelivery:
     """Tools that a call opened, on their way to the model."""
 
     offers: tuple[Offer, ...] = ()
@@ -54,7 +85,7 @@ class Brought:
         return tuple(dict.fromkeys((*(offer.name for offer in self.offers), *(tool.name for tool in self.revealed))))
 
 
-NOTHING_BROUGHT = Brought()
+NO_DELIVERY = ToolDelivery()
 
 
 @dataclass(frozen=True)
@@ -66,11 +97,11 @@ class Toolbox:
     reveals_unlisted: bool = False
 
     @property
-    def way(self) -> str:
+    def delivery_key(self) -> str:
         """The delivery, and whether the list of tools contains all tools from the start."""
         return f"{self.delivery}, unlisted" if self.reveals_unlisted else self.delivery.value
 
-    def take_in(self, prompt: Prompt[Any], sections: SectionState) -> None:
+    def register_tools(self, prompt: Prompt[Any], sections: SectionState) -> None:
         """Make the functions of all sections tools of the session, and show those of open sections.
 
         A saved conversation may name any of them. Functions of closed sections are read too, so an unusable function is
@@ -86,9 +117,9 @@ class Toolbox:
                 except InvalidTool as error:
                     raise InvalidTool(f"Section `{dotted(path)}`: {error.message}") from error
         for each in prompt.tools(sections):
-            self._shown(each)
+            self._show(each)
 
-    def at_first(
+    def initial_offers(
         self, prompt: Prompt[Any], tools: Sequence[SectionTool], operations: Iterable[str]
     ) -> tuple[tuple[Offer, ...], tuple[NameCollided, ...]]:
         """Return the tools for the rendered prompt. `tools` are those of the open sections.
@@ -113,7 +144,7 @@ class Toolbox:
             own.insert(0, Offer(reading))
         offers = {offer.name: offer for offer in own}
         for each in tools:
-            self._shown(each)
+            self._show(each)
         collided = [*self._add(offers, tools)]
         if can_open and self.delivery is Delivery.DEFER and not self.reveals_unlisted:
             # Includes disabled sections, because a list that grows is no longer cached.
@@ -126,12 +157,12 @@ class Toolbox:
         is_hidden = self.delivery is Delivery.DEFER and self.reveals_unlisted
         return tuple(offer.spec for offer in state.offers if not (is_hidden and offer.spec.is_deferred))
 
-    def brought(self, tools: Sequence[SectionTool], state: ConversationState) -> Brought:
+    def deliver(self, tools: Sequence[SectionTool], state: ConversationState) -> ToolDelivery:
         """Return how `tools` of a section reach the model."""
         if not tools:
-            return NOTHING_BROUGHT
+            return NO_DELIVERY
         for each in tools:
-            self._shown(each)
+            self._show(each)
         held = {offer.name: offer for offer in state.offers}
         offers = dict(held)
         collided = tuple(self._add(offers, tools, deferred=self.delivery is Delivery.DEFER))
@@ -139,24 +170,24 @@ class Toolbox:
         ours = {offer.handle for offer in map(self._offer_of, tools) if offer is not None}
         match self.delivery:
             case Delivery.INJECT | Delivery.RESTART:
-                return Brought(offers=new, collided=collided)
+                return ToolDelivery(offers=new, collided=collided)
             case Delivery.DEFER if self.reveals_unlisted:
                 fresh = tuple(offer.spec for offer in new)
-                return Brought(new, fresh, collided=collided)
+                return ToolDelivery(new, fresh, collided=collided)
             case Delivery.DEFER:
                 listed = tuple(offer.spec for offer in state.offers if offer.handle in ours and offer.spec.is_deferred)
-                text = self._told(offer.handle for offer in new) if "call_tool" in held else ""
-                return Brought(revealed=listed, text=text, collided=collided)
+                text = self._definitions(offer.handle for offer in new) if "call_tool" in held else ""
+                return ToolDelivery(revealed=listed, text=text, collided=collided)
             case Delivery.PROXY:
-                return Brought(text=self._told(offer.handle for offer in new), collided=collided)
+                return ToolDelivery(text=self._definitions(offer.handle for offer in new), collided=collided)
 
-    def expanded(self, expansions: Sequence[Expansion], state: ConversationState) -> Brought:
+    def expanded(self, expansions: Sequence[Expansion], state: ConversationState) -> ToolDelivery:
         """Return how tools that `expand_tool` expanded reach the model. With some deliveries, only by their handles."""
         if self._proxies:
-            return NOTHING_BROUGHT
+            return NO_DELIVERY
         tools = self.session.view().tools
         chosen = [SectionTool((), tools[each.tool_id]) for each in expansions if each.tool_id in tools]
-        return self.brought(chosen, state)
+        return self.deliver(chosen, state)
 
     @property
     def _proxies(self) -> bool:
@@ -204,12 +235,12 @@ class Toolbox:
                 tool = self.session.take(function, group=dotted(given.path))
                 return tool if view.may_see(tool) else None
 
-    def _shown(self, given: SectionTool) -> None:
+    def _show(self, given: SectionTool) -> None:
         """Let a tool of an open section exist. Operations must not reveal tools of closed sections."""
         if (tool := self._tool(given)) is not None:
             self.session.show(tool)
 
-    def _told(self, handles: Iterable[str | None]) -> str:
+    def _definitions(self, handles: Iterable[str | None]) -> str:
         """Return the definitions of these tools, for calls through `call_tool`."""
         parsed = (Handle.parse(handle) for handle in handles if handle is not None)
         expanded = [self.session.expand_tool(handle.tool_id) for handle in parsed if handle is not None]

@@ -1,19 +1,18 @@
 """Prompt sections: parts of a prompt that are shown as a summary or in full, together with their tools."""
 
-from toolcrib.agent.sections.events import (
+from toolcrib.agent.sections.outline import READ_SECTION, ReadSectionResult, SectionRead, SectionTool
+from toolcrib.agent.sections.prompt import Prompt, PromptTemplate, RenderedPrompt
+from toolcrib.agent.sections.section import CatalogReader, CatalogSection, MarkdownSection, Section, ToolReference
+from toolcrib.agent.sections.section_state import (
     SectionEvent,
     SectionPath,
+    SectionState,
     SectionVisibility,
     SetVisibilityOverride,
     ToolsInjected,
     dotted,
     undotted,
 )
-from toolcrib.agent.sections.prompt import Prompt, PromptTemplate, RenderedPrompt
-from toolcrib.agent.sections.reader import CatalogReader
-from toolcrib.agent.sections.reading import READ_SECTION, ReadSectionResult, SectionRead, SectionTool
-from toolcrib.agent.sections.section import CatalogSection, MarkdownSection, Section, ToolReference
-from toolcrib.agent.sections.state import SectionState
 
 __all__ = [
     "READ_SECTION",

@@ -1,4 +1,4 @@
-"""The visible sections of a prompt in one state, and their Markdown."""
+"""What a model sees of a prompt in one state: visible sections, their Markdown, and the tool that opens more."""
 
 from __future__ import annotations
 
@@ -6,18 +6,75 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolcrib.agent.sections.events import SectionPath, SectionVisibility, dotted
-from toolcrib.agent.sections.reader import CatalogReader
-from toolcrib.agent.sections.reading import SectionTool, suffix
-from toolcrib.agent.sections.section import Section
-from toolcrib.agent.sections.state import SectionState
+from toolcrib.agent.sections.section import CatalogReader, Section, ToolReference
+from toolcrib.agent.sections.section_state import SectionPath, SectionState, SectionVisibility, dotted
+from toolcrib.core.tools import Tool, ToolAnnotations
+
+READ_SECTION = Tool(
+    source="prompt",
+    name="read_section",
+    description="Read the full content of a summarized section.",
+    input_schema={
+        "type": "object",
+        "properties": {
+            "section_key": {
+                "type": "string",
+                "description": "the key below the summary; the key of a nested section contains a dot",
+            }
+        },
+        "required": ["section_key"],
+        "additionalProperties": False,
+    },
+    annotations=ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False),
+)
+"""The definition that a model sees. Source: dynamic tool registration, "Unified read_section Tool"."""
+
+
+def suffix(key: str) -> str:
+    """Return the end of a summarised section. Source: dynamic tool registration, "Summary Suffix", word for word."""
+    return f'---\n[This section is summarized. To view full content, call `{READ_SECTION.name}` with key "{key}".]'
+
+
+@dataclass(frozen=True, slots=True)
+class SectionTool:
+    """A tool and its section."""
+
+    path: SectionPath
+    tool: ToolReference
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSectionResult:
+    """The content of a section. Source: dynamic tool registration, "ReadSectionResult with Tools"."""
+
+    content: str
+    """The Markdown with heading and children, as in the prompt once the section is open."""
+    expanded_tools: tuple[SectionTool, ...] = ()
+    """The tools that were not offered before: those of the section and of sections below it that are now shown in
+    full."""
+
+
+@dataclass(frozen=True, slots=True)
+class SectionRead:
+    """The answer to `read_section`."""
+
+    success: bool
+    message: str
+    """The message for the model: what it got, or which key it may have meant."""
+    path: SectionPath
+    """The path of the requested section, whether it exists or not."""
+    value: ReadSectionResult | None = None
+    """The content. None if there is no such section."""
+    opens: bool = False
+    """Whether the section was closed before."""
+
 
 MAX_HEADING = 6
 """The deepest heading of Markdown. Deeper sections use it too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class VisibleSection:
     """A visible section, and how it is shown."""
 
     section: Section
@@ -26,10 +83,10 @@ class Entry:
     """The parameters of the type that the section takes. None if it takes none."""
     is_open: bool
     """Whether the section is shown in full."""
-    children: tuple[Entry, ...]
+    children: tuple[VisibleSection, ...]
     """The visible children. Empty for a summary, which hides them."""
 
-    def walk(self) -> Iterator[Entry]:
+    def walk(self) -> Iterator[VisibleSection]:
         """Yield the section and all visible sections below it, in the order of the text."""
         yield self
         for child in self.children:
@@ -52,19 +109,21 @@ class Entry:
 
 def outline(
     sections: Iterable[Section], params: Mapping[type, object], state: SectionState, above: SectionPath = ()
-) -> tuple[Entry, ...]:
+) -> tuple[VisibleSection, ...]:
     """Return the visible ones of `sections`, in their order. Each function of a section is called at most once."""
     entries = (_entry(section, params, state, (*above, section.key)) for section in sections)
     return tuple(entry for entry in entries if entry is not None)
 
 
-def _entry(section: Section, params: Mapping[type, object], state: SectionState, path: SectionPath) -> Entry | None:
+def _entry(
+    section: Section, params: Mapping[type, object], state: SectionState, path: SectionPath
+) -> VisibleSection | None:
     own: Any = None if section.params is None else params[section.params]
     if not (section.enabled(own, state) if callable(section.enabled) else section.enabled):
         return None
     is_open = _is_open(section, own, state, path)
     children = outline(section.children, params, state, path) if is_open else ()
-    return Entry(section, path, own, is_open, children)
+    return VisibleSection(section, path, own, is_open, children)
 
 
 def _is_open(section: Section, own: Any, state: SectionState, path: SectionPath) -> bool:

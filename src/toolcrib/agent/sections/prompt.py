@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from toolcrib.agent.sections.events import SectionPath, SectionVisibility, SetVisibilityOverride, dotted, undotted
-from toolcrib.agent.sections.outline import Entry, outline
-from toolcrib.agent.sections.reader import CatalogReader
-from toolcrib.agent.sections.reading import ReadSectionResult, SectionRead, SectionTool
-from toolcrib.agent.sections.section import Section, distinct
-from toolcrib.agent.sections.state import SectionState
+from toolcrib.agent.sections.outline import ReadSectionResult, SectionRead, SectionTool, VisibleSection, outline
+from toolcrib.agent.sections.section import CatalogReader, Section, distinct
+from toolcrib.agent.sections.section_state import (
+    SectionPath,
+    SectionState,
+    SectionVisibility,
+    SetVisibilityOverride,
+    dotted,
+    undotted,
+)
 from toolcrib.core.errors import InvalidPrompt
 from toolcrib.core.schema import nearest
 
@@ -178,7 +182,7 @@ class Prompt(Generic[Output]):
             raise InvalidPrompt(f"Prompt `{self.template.ns}/{self.template.key}` has no section `{key}`.{meant}")
         return _opening(undotted(key))
 
-    def _outline(self, state: SectionState) -> tuple[Entry, ...]:
+    def _outline(self, state: SectionState) -> tuple[VisibleSection, ...]:
         return outline(self.template.sections, self.params, state)
 
 
@@ -186,7 +190,7 @@ def _opening(path: SectionPath) -> SetVisibilityOverride:
     return SetVisibilityOverride(path, SectionVisibility.FULL)
 
 
-def _known(entries: Sequence[Entry]) -> dict[SectionPath, Entry]:
+def _known(entries: Sequence[VisibleSection]) -> dict[SectionPath, VisibleSection]:
     """Return the sections that a model can know, in the order of the text."""
     return {entry.path: entry for top in entries for entry in top.walk()}
 
@@ -197,7 +201,7 @@ def _all(sections: Sequence[Section], above: SectionPath = ()) -> Iterator[tuple
         yield from _all(section.children, (*above, section.key))
 
 
-def _unknown(key: str, known: Mapping[SectionPath, Entry]) -> str:
+def _unknown(key: str, known: Mapping[SectionPath, VisibleSection]) -> str:
     # As JSON, because a model can write anything here, even invalid Unicode.
     missing = f"Section {json.dumps(key[:_ECHO_CHARS])} not found."
     if near := _near(undotted(key), known):
@@ -210,7 +214,7 @@ def _quoted(path: SectionPath) -> str:
     return f'"{dotted(path)}"'
 
 
-def _near(path: SectionPath, known: Mapping[SectionPath, Entry]) -> Sequence[SectionPath]:
+def _near(path: SectionPath, known: Mapping[SectionPath, VisibleSection]) -> Sequence[SectionPath]:
     """Return the sections that were probably meant. If one is below a summary, that summary must be read first."""
     for length in range(len(path) - 1, 0, -1):
         around = known.get(path[:length])

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias
 
-from toolcrib.agent.sections.events import SectionVisibility
-from toolcrib.agent.sections.reader import CatalogReader
-from toolcrib.agent.sections.state import SectionState
-from toolcrib.agent.sections.texts import filled, wrong_place
+from toolcrib.agent.sections.section_state import SectionState, SectionVisibility
 from toolcrib.core.errors import InvalidPrompt, UnknownPath
-from toolcrib.core.tools import Path, Tool
+from toolcrib.core.tools import Path, Tool, ToolPointer
 from toolcrib.core.untrusted_text import as_id, as_path, on_one_line
 
 if TYPE_CHECKING:  # the default is for type checkers: a section without parameters; Python 3.11 has no defaults
@@ -24,6 +21,50 @@ else:
     from typing import TypeVar
 
     P = TypeVar("P")
+
+
+class CatalogReader(Protocol):
+    """A catalog as one principal sees it."""
+
+    def summary(self, category: Path) -> str:
+        """Return the summary of `category`. Empty if it has none.
+
+        Raises:
+            UnknownPath: the category does not exist, or may not be seen.
+        """
+        ...
+
+    def pointers(self, category: Path) -> Sequence[ToolPointer]:
+        """Return pointers to the tools in or below `category`, in any order.
+
+        Raises:
+            UnknownPath: the category does not exist, or may not be seen.
+        """
+        ...
+
+
+_PLACE = re.compile(r"\$(?:\$|\{(?P<name>[^{}]*)(?P<end>\}?))")
+
+
+def wrong_place(text: str, fields: Collection[str]) -> str | None:
+    """Return the first placeholder of `text` that no field fills, as it is written. None if all can be filled."""
+    for place in _PLACE.finditer(text):
+        if place["name"] is not None and (not place["end"] or place["name"] not in fields):
+            return place[0]
+    return None
+
+
+def filled(text: str, params: object) -> str:
+    """Return `text` with its placeholders replaced by the attributes of `params`.
+
+    Values are converted with `str`. Placeholders inside values are not replaced.
+    """
+
+    def fill(place: re.Match[str]) -> str:
+        return "$" if place["name"] is None else str(getattr(params, place["name"]))
+
+    return _PLACE.sub(fill, text).strip()
+
 
 ToolReference: TypeAlias = Tool | str | Callable[..., Any]
 """A tool of the catalog, the id of a tool, or a function that becomes a tool. This module does not read it."""

@@ -20,9 +20,9 @@ from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
 from toolcrib.sources.acp.descriptors import ToolDescriptor, parameters_of
 from toolcrib.sources.acp.diffs import Location, with_files
-from toolcrib.sources.acp.files import writable
-from toolcrib.sources.acp.patterns import Matcher, expression, glob, literal
+from toolcrib.sources.acp.editor_files import writable
 from toolcrib.sources.acp.roots import Roots, walk
+from toolcrib.sources.acp.search_patterns import Matcher, expression, glob, literal
 from toolcrib.sources.base import Listing, ProgressListener
 from toolcrib.sources.watches import Watches
 
@@ -177,7 +177,7 @@ class LocalSource:
             raise ToolFailed(f"`{self._name}` has no tool `{tool.name}`.")
         if offered.digests.wire != tool.digests.wire:
             raise StaleExpansion(f"The definition of `{tool.id}` has changed.")
-        search = _Search()
+        search = _SearchProgress()
         run: Callable[[], ToolResult]
         match tool.name:
             case "read_file":
@@ -218,7 +218,7 @@ class LocalSource:
         value = {**location.to_wire(), "text": shown, "line_count": len(lines), "is_cut": is_cut}
         return with_files(_answer(said or ["[The file is empty.]"], value), locations=[location])
 
-    def _find(self, search: _Search, arguments: Mapping[str, Any]) -> ToolResult:
+    def _find(self, search: _SearchProgress, arguments: Mapping[str, Any]) -> ToolResult:
         limit = arguments.get("limit", DEFAULT_FOUND)
         files = search.files(self._roots.start(arguments.get("path")), glob(arguments["pattern"]))
         paths = sorted(writable(str(path)) for path in islice(files, MAX_FOUND + 1))
@@ -230,7 +230,7 @@ class LocalSource:
         value = {"paths": shown, "is_complete": not notes}
         return _answer(["\n".join(shown) if shown else "No file was found.", *notes], value)
 
-    def _search(self, search: _Search, arguments: Mapping[str, Any]) -> ToolResult:
+    def _search(self, search: _SearchProgress, arguments: Mapping[str, Any]) -> ToolResult:
         make = expression if arguments.get("is_regex") else literal
         matches = make(arguments["query"], ignores_case=bool(arguments.get("ignores_case")))
         limit = arguments.get("limit", DEFAULT_FOUND)
@@ -250,7 +250,9 @@ class LocalSource:
         locations = [Location(path, line) for path, line, _ in shown]
         return with_files(_answer([text or "No line was found.", *notes], value), locations=locations)
 
-    def _lines(self, search: _Search, files: Iterator[Path], matches: Matcher) -> Iterator[tuple[str, int, str]]:
+    def _lines(
+        self, search: _SearchProgress, files: Iterator[Path], matches: Matcher
+    ) -> Iterator[tuple[str, int, str]]:
         for path in files:
             text = search.text_of(self._roots, path)
             for number, line in enumerate(text.split("\n") if text else (), start=1):
@@ -259,7 +261,7 @@ class LocalSource:
 
 
 @dataclass
-class _Search:
+class _SearchProgress:
     """The progress of one search, in its own thread."""
 
     is_given_up: Event = field(default_factory=Event)

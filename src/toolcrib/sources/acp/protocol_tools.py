@@ -85,43 +85,39 @@ RUN_COMMAND = ToolDescriptor(
     categories=("terminal",),
 )
 
-GET_TERMINAL_OUTPUT = ToolDescriptor(
-    name="get_terminal_output",
-    kind="read",
-    description="Get the output so far of a command that runs in the background, and how it ended if it has ended.",
-    parameters=parameters_of(("terminal_id",), terminal_id=_TERMINAL_ID),
-    categories=("terminal",),
+
+def _terminal_tool(name: str, kind: str, description: str, **parameters: Mapping[str, Any]) -> ToolDescriptor:
+    """Return the descriptor of a tool for a command in the background."""
+    return ToolDescriptor(
+        name=name,
+        kind=kind,
+        description=description,
+        parameters=parameters_of(("terminal_id",), terminal_id=_TERMINAL_ID, **parameters),
+        categories=("terminal",),
+    )
+
+
+GET_TERMINAL_OUTPUT = _terminal_tool(
+    "get_terminal_output",
+    "read",
+    "Get the output so far of a command that runs in the background, and how it ended if it has ended.",
 )
 
-WAIT_FOR_TERMINAL_EXIT = ToolDescriptor(
-    name="wait_for_terminal_exit",
-    kind="read",
-    description="Wait for the end of a command that runs in the background, and get its exit code.",
-    parameters=parameters_of(
-        ("terminal_id",),
-        terminal_id=_TERMINAL_ID,
-        timeout_s={
-            **_TIMEOUT_S,
-            "description": "How many seconds to wait at most. The command keeps running after that.",
-        },
-    ),
-    categories=("terminal",),
+WAIT_FOR_TERMINAL_EXIT = _terminal_tool(
+    "wait_for_terminal_exit",
+    "read",
+    "Wait for the end of a command that runs in the background, and get its exit code.",
+    timeout_s={**_TIMEOUT_S, "description": "How many seconds to wait at most. The command keeps running after that."},
 )
 
-KILL_TERMINAL = ToolDescriptor(
-    name="kill_terminal",
-    kind="execute",
-    description="Kill a command that runs in the background. Its output can still be read.",
-    parameters=parameters_of(("terminal_id",), terminal_id=_TERMINAL_ID),
-    categories=("terminal",),
+KILL_TERMINAL = _terminal_tool(
+    "kill_terminal", "execute", "Kill a command that runs in the background. Its output can still be read."
 )
 
-RELEASE_TERMINAL = ToolDescriptor(
-    name="release_terminal",
-    kind=OTHER,
-    description="Release a terminal whose output is no longer needed. A command that still runs is killed.",
-    parameters=parameters_of(("terminal_id",), terminal_id=_TERMINAL_ID),
-    categories=("terminal",),
+RELEASE_TERMINAL = _terminal_tool(
+    "release_terminal",
+    OTHER,
+    "Release a terminal whose output is no longer needed. A command that still runs is killed.",
 )
 
 FILE_TOOLS = (READ_FILE, WRITE_FILE)

@@ -48,18 +48,17 @@ from acp.schema import (
 from anyio.abc import TaskGroup
 from pydantic_ai.models import Model
 
-from toolcrib.agent.conversation_store import PAGE, ConversationStore, KeptConversation
+from toolcrib.agent.conversation_store import PAGE, ConversationStore, StoredConversation
 from toolcrib.crib.crib import Toolcrib
+from toolcrib.sources.acp.editor_source import EDITOR, TIMEOUT_S, EditorSource
 from toolcrib.sources.acp.local import LOCAL_FILES, LocalSource
 from toolcrib.sources.acp.port import ClientOffer
-from toolcrib.sources.acp.source import EDITOR, TIMEOUT_S, EditorSource
 from toolcrib.sources.base import free_name
 from toolcrib.sources.mcp.carrier import Carrier
-from toolcrib.surfaces.acp_agent.mcp_servers import passed_servers
+from toolcrib.surfaces.acp_agent.editor_session import EditorSession, SessionFolders
+from toolcrib.surfaces.acp_agent.mcp_servers import SessionRoots, passed_servers
 from toolcrib.surfaces.acp_agent.port import EditorPort, offer_of
-from toolcrib.surfaces.acp_agent.roots import Rooted
-from toolcrib.surfaces.acp_agent.session import Conversation, Place
-from toolcrib.surfaces.acp_agent.sources import SessionSources
+from toolcrib.surfaces.acp_agent.session_sources import SessionSources
 from toolcrib.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ MAX_CURSOR_CHARS = 9
 class _Open:
     """An open session."""
 
-    conversation: Conversation
+    conversation: EditorSession
     ended: anyio.Event = field(default_factory=anyio.Event)
     """Set when the sources of the session have ended."""
     is_closing: bool = False
@@ -171,9 +170,7 @@ class CribAgent:
         **kwargs: Any,
     ) -> NewSessionResponse:
         conversation = self._begin(uuid.uuid4().hex, cwd, additional_directories, mcp_servers)
-        await (
-            conversation.be_kept()
-        )  # an editor may stop its agent before the first prompt and resume the session later
+        await conversation.store()  # an editor may stop its agent before the first prompt and resume the session later
         return NewSessionResponse(session_id=conversation.place.session_id, modes=_modes(conversation))
 
     async def load_session(
@@ -184,8 +181,8 @@ class CribAgent:
         additional_directories: list[str] | None = None,
         **kwargs: Any,
     ) -> LoadSessionResponse | None:
-        conversation = await self._go_on(session_id, cwd, additional_directories, mcp_servers)
-        await conversation.tell_again()
+        conversation = await self._restored(session_id, cwd, additional_directories, mcp_servers)
+        await conversation.replay()
         return LoadSessionResponse(modes=_modes(conversation))
 
     async def resume_session(
@@ -196,7 +193,7 @@ class CribAgent:
         mcp_servers: list[McpServer] | None = None,
         **kwargs: Any,
     ) -> ResumeSessionResponse:
-        conversation = await self._go_on(session_id, cwd, additional_directories, mcp_servers)
+        conversation = await self._restored(session_id, cwd, additional_directories, mcp_servers)
         return ResumeSessionResponse(modes=_modes(conversation))
 
     async def fork_session(
@@ -244,7 +241,7 @@ class CribAgent:
         match mode_id:
             case "ask" | "read_only":
                 conversation.mode = mode_id
-                await conversation.be_kept()
+                await conversation.store()
             case _:
                 there = ", ".join(mode.id for mode in MODES)
                 raise RequestError.invalid_params({"details": f"unknown mode `{mode_id}`; the modes are: {there}"})
@@ -308,19 +305,19 @@ class CribAgent:
             raise RequestError.invalid_params({"details": f"session `{session_id}` is not open"})
         return opened
 
-    async def _go_on(
+    async def _restored(
         self, session_id: str, cwd: str, more: list[str] | None, mcp_servers: list[McpServer] | None
-    ) -> Conversation:
+    ) -> EditorSession:
         """Restore the stored session with this id. If the session is open, it is closed first."""
-        kept = await self._kept(session_id)
+        kept = await self._stored(session_id)
         while (
             opened := self._open.get(session_id)
         ) is not None:  # loops, because a concurrent request may have reopened it
             await self._close(session_id, opened)
-            kept = await self._kept(session_id)
+            kept = await self._stored(session_id)
         return self._begin(session_id, cwd, more, mcp_servers, kept)
 
-    async def _kept(self, session_id: str) -> KeptConversation:
+    async def _stored(self, session_id: str) -> StoredConversation:
         kept = None if self._setup.store is None else await self._setup.store.get(session_id)
         if kept is None:
             raise RequestError.resource_not_found(session_id)
@@ -332,12 +329,12 @@ class CribAgent:
         cwd: str,
         more: Sequence[str] | None,
         mcp_servers: Sequence[McpServer] | None,
-        kept: KeptConversation | None = None,
-    ) -> Conversation:
+        kept: StoredConversation | None = None,
+    ) -> EditorSession:
         if self._client is None:
             raise RequestError.internal_error({"details": "the agent is not connected to an editor"})
-        place = Place(session_id, _absolute(cwd), tuple(_absolute(root) for root in more or ()))
-        rooted = Rooted((place.cwd, *place.roots))
+        place = SessionFolders(session_id, _absolute(cwd), tuple(_absolute(root) for root in more or ()))
+        rooted = SessionRoots((place.cwd, *place.roots))
         session = self._setup.crib.session(bundle=self._setup.bundle, client=rooted)
         taken = {*session.view().sources}
         tools = self._tools_of(place, self._client, taken)
@@ -345,7 +342,7 @@ class CribAgent:
         servers = passed_servers(
             wires, cwd=place.cwd, carrier=self._carrier, taken=taken | {tools.name}, client=lambda: rooted
         )
-        conversation = Conversation(
+        conversation = EditorSession(
             place,
             self._client,
             crib=self._setup.crib,
@@ -363,7 +360,7 @@ class CribAgent:
         self._tasks.start_soon(self._run, opened, name=f"session {session_id}")
         return conversation
 
-    def _tools_of(self, place: Place, client: Client, taken: Container[str]) -> EditorSource | LocalSource:
+    def _tools_of(self, place: SessionFolders, client: Client, taken: Container[str]) -> EditorSource | LocalSource:
         """Return the source of the editor's tools. If the editor offers none, return the agent's own file tools."""
         if not self.offer:
             return LocalSource((place.cwd, *place.roots), name=free_name(LOCAL_FILES, taken))
@@ -398,5 +395,5 @@ def _absolute(path: str) -> Path:
     return folder
 
 
-def _modes(conversation: Conversation) -> SessionModeState:
+def _modes(conversation: EditorSession) -> SessionModeState:
     return SessionModeState(current_mode_id=conversation.mode, available_modes=list(MODES))

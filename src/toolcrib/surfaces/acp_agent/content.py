@@ -1,10 +1,12 @@
-"""Conversion of prompts from ACP to Pydantic AI, and of stored conversations back to ACP updates."""
+"""What a model reads of a session: instructions and prompts. Also converts stored conversations to ACP updates."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from acp.helpers import (
     ContentBlock,
@@ -37,13 +39,16 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from toolcrib.surfaces.acp_agent.plans import PLAN, shown_again
-from toolcrib.surfaces.acp_agent.showing import Showing, progressed
+from toolcrib.adapters.pydantic_ai.toolset import NAME_OF
+from toolcrib.agent.session import Session
+from toolcrib.operations.rules import Top, instructions
+from toolcrib.operations.tools import DEFAULT_SET, SETS
+from toolcrib.surfaces.acp_agent.editor_updates import PLAN, CallUpdates, progressed, stored_plan_update
 
 TITLE_CHARS = 80
 
 
-def said(blocks: Sequence[ContentBlock]) -> list[UserContent]:
+def prompt_content(blocks: Sequence[ContentBlock]) -> list[UserContent]:
     """Convert the content of a prompt for a model. Linked resources are named; embedded ones are included in full.
 
     Lone surrogates are replaced by `?`: JSON can contain them, but requests to models cannot.
@@ -83,7 +88,7 @@ def _file(data: str, mime_type: str) -> UserContent:
         return f"(a file of type {mime_type} that is not valid base64)"
 
 
-def told_again(messages: Sequence[ModelMessage], showing: Showing) -> Iterator[SessionUpdate]:
+def replayed(messages: Sequence[ModelMessage], showing: CallUpdates) -> Iterator[SessionUpdate]:
     """Replay a conversation as updates, in order. Calls without a result are shown as failed."""
     parts = (part for message in messages if isinstance(message, ModelRequest) for part in message.parts)
     answered = {part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)}
@@ -91,13 +96,13 @@ def told_again(messages: Sequence[ModelMessage], showing: Showing) -> Iterator[S
         for part in message.parts:
             match part:
                 case UserPromptPart(content=content):
-                    yield from _said_again([content] if isinstance(content, str) else content)
+                    yield from _replayed_prompt([content] if isinstance(content, str) else content)
                 case TextPart(content=str() as text) if text:
                     yield update_agent_message_text(text)
                 case ThinkingPart(content=str() as text) if text:
                     yield update_agent_thought_text(text)
                 case ToolCallPart(tool_name=name) if name == PLAN:
-                    if (plan := shown_again(part)) is not None:
+                    if (plan := stored_plan_update(part)) is not None:
                         yield plan
                 case ToolCallPart(tool_call_id=call_id):
                     yield (begun := showing.begun(part))
@@ -109,7 +114,7 @@ def told_again(messages: Sequence[ModelMessage], showing: Showing) -> Iterator[S
                     continue
 
 
-def _said_again(content: Sequence[UserContent]) -> Iterator[SessionUpdate]:
+def _replayed_prompt(content: Sequence[UserContent]) -> Iterator[SessionUpdate]:
     """Replay what the person sent: text first, then images and audio."""
     if text := "\n".join(each for each in content if isinstance(each, str)):
         yield update_user_message_text(text)
@@ -121,3 +126,32 @@ def _said_again(content: Sequence[UserContent]) -> Iterator[SessionUpdate]:
                 yield update_user_message(audio_block(each.base64, each.media_type))
             case _:
                 continue
+
+
+TOP_BYTES = 600
+"""Room for the top-level categories, in bytes of JSON. All instructions and tools together stay below 1,200 tokens."""
+
+_WHERE = "You work with a person in their editor, in the folder {cwd}. Paths that you give to tools are absolute."
+
+_HOW = (
+    "Do the work with tools instead of explaining how; the person sees every call and may be asked before it runs. "
+    "If the person rejects a call, do not try the same in another way. If the work needs more than a few steps, show "
+    "them with {plan} and keep that current. At the end, say in a few words what you did."
+)
+
+
+def model_instructions(session: Session, cwd: Path, roots: Iterable[Path], plan: str) -> str:
+    """Return the model's instructions: its folders, the rules, and the top-level categories."""
+    where = _WHERE.format(cwd=cwd)
+    if more := ", ".join(str(root) for root in roots):
+        where += f" These folders also belong to the project: {more}."
+    nodes = session.desk.operations.list(session.view()).nodes
+    tops = [Top(each.node.name, each.node.summary) for each in nodes]
+    rules = instructions(SETS[DEFAULT_SET], tops, room=TOP_BYTES)
+    return f"{where}\n{_HOW.format(plan=plan)}\n\n{_under_own_names(rules)}"
+
+
+def _under_own_names(text: str) -> str:
+    for operation, name in NAME_OF.items():
+        text = re.sub(rf"\b{operation}\b", name, text)
+    return text

@@ -6,13 +6,14 @@ Source: ACP v1, `session/new`, `mcpServers`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.core.digests import digest
+from toolcrib.core.errors import ToolFailed
 from toolcrib.crib.configured_servers import shown
 from toolcrib.sources.base import UnavailableSource, free_name, source_name
 from toolcrib.sources.limited import LimitedSource
@@ -135,3 +136,24 @@ def _list(wire: Mapping[str, Any], key: str) -> list[object]:
     if listed is not None and not isinstance(listed, list):
         raise _Unfit(f"`{key}` must be a list")
     return cast("list[object]", listed or [])
+
+
+class SessionRoots:
+    """Implements `toolcrib.core.client.Client`.
+
+    It answers `roots/list` with the folders of a session, and nothing else.
+    """
+
+    capabilities: Mapping[str, Any] = {"roots": {}}
+    log_level: str | None = None
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if method != "roots/list":
+            raise ToolFailed("An editor's session only answers `roots/list`.")
+        return {"roots": [{"uri": folder.as_uri(), "name": folder.name} for folder in self._folders]}
+
+    def log(self, params: Mapping[str, Any]) -> None:
+        """Discard the message. Editors do not show logs of MCP servers."""

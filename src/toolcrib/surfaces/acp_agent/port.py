@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, cast
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 from acp import RequestError
 from acp.interfaces import Client
@@ -14,6 +13,8 @@ from pydantic import ValidationError
 from toolcrib.sources.acp.port import CALL_ID, ClientGone, ClientOffer, ClientRefused, TerminalExit, TerminalOutput
 
 INTERNAL_ERROR = -32603
+
+AnswerT = TypeVar("AnswerT")
 
 
 def offer_of(capabilities: ClientCapabilities | None) -> ClientOffer:
@@ -59,13 +60,11 @@ class EditorPort:
     async def read_text_file(
         self, session_id: str, path: str, *, line: int | None = None, limit: int | None = None
     ) -> str:
-        with told():
-            answer = await self.client.read_text_file(session_id=session_id, path=path, line=line, limit=limit)
-        return answer.content
+        request = self.client.read_text_file(session_id=session_id, path=path, line=line, limit=limit)
+        return (await _answer(request)).content
 
     async def write_text_file(self, session_id: str, path: str, content: str) -> None:
-        with told():
-            await self.client.write_text_file(session_id=session_id, path=path, content=content)
+        await _answer(self.client.write_text_file(session_id=session_id, path=path, content=content))
 
     async def create_terminal(
         self,
@@ -77,52 +76,45 @@ class EditorPort:
         cwd: str | None = None,
         output_byte_limit: int | None = None,
     ) -> str:
-        with told():
-            answer = await self.client.create_terminal(
-                session_id=session_id,
-                command=command,
-                args=list(args),
-                env=[EnvVariable(name=name, value=value) for name, value in (env or {}).items()],
-                cwd=cwd,
-                output_byte_limit=output_byte_limit,
-            )
-        return answer.terminal_id
+        request = self.client.create_terminal(
+            session_id=session_id,
+            command=command,
+            args=list(args),
+            env=[EnvVariable(name=name, value=value) for name, value in (env or {}).items()],
+            cwd=cwd,
+            output_byte_limit=output_byte_limit,
+        )
+        return (await _answer(request)).terminal_id
 
     async def terminal_output(self, session_id: str, terminal_id: str) -> TerminalOutput:
-        with told():
-            answer = await self.client.terminal_output(session_id=session_id, terminal_id=terminal_id)
+        answer = await _answer(self.client.terminal_output(session_id=session_id, terminal_id=terminal_id))
         ended = answer.exit_status
         return TerminalOutput(
             answer.output, answer.truncated, None if ended is None else TerminalExit(ended.exit_code, ended.signal)
         )
 
     async def wait_for_terminal_exit(self, session_id: str, terminal_id: str) -> TerminalExit:
-        with told():
-            answer = await self.client.wait_for_terminal_exit(session_id=session_id, terminal_id=terminal_id)
+        answer = await _answer(self.client.wait_for_terminal_exit(session_id=session_id, terminal_id=terminal_id))
         return TerminalExit(answer.exit_code, answer.signal)
 
     async def kill_terminal(self, session_id: str, terminal_id: str) -> None:
-        with told():
-            await self.client.kill_terminal(session_id=session_id, terminal_id=terminal_id)
+        await _answer(self.client.kill_terminal(session_id=session_id, terminal_id=terminal_id))
 
     async def release_terminal(self, session_id: str, terminal_id: str) -> None:
-        with told():
-            await self.client.release_terminal(session_id=session_id, terminal_id=terminal_id)
+        await _answer(self.client.release_terminal(session_id=session_id, terminal_id=terminal_id))
 
     async def _extension(self, method: str, params: dict[str, Any]) -> Any:
         """Call an extension method, and return the answer unchecked.
 
         The SDK adds the leading underscore to `method`.
         """
-        with told():
-            return await self.client.ext_method(method, params)
+        return await _answer(self.client.ext_method(method, params))
 
 
-@contextmanager
-def told() -> Generator[None]:
-    """Translate the SDK's errors to those of `ClientPort`."""
+async def _answer(request: Awaitable[AnswerT]) -> AnswerT:
+    """Return the answer to a request. Translates the SDK's errors to those of `ClientPort`."""
     try:
-        yield
+        return await request
     except RequestError as error:
         raise ClientRefused(error.code, str(error), error.data) from error
     except ValidationError as error:

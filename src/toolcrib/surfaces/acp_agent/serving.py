@@ -10,10 +10,10 @@ import anyio
 from acp import run_agent
 
 from toolcrib.surfaces.acp_agent.agent import CribAgent, Setup
-from toolcrib.surfaces.acp_agent.wire import EditorWire, Lines, StandardLines, StreamLines
+from toolcrib.surfaces.acp_agent.editor_wire import EditorLines, EditorWire, StandardLines, StreamLines
 
 
-async def serve_lines(setup: Setup, lines: Lines) -> None:
+async def serve_lines(setup: Setup, lines: EditorLines) -> None:
     """Serve one editor until `lines` ends. When this returns, all servers and terminals of its sessions have ended.
 
     This also holds if the task is cancelled. The connection ends last, because the agent asks the editor to release

@@ -1,10 +1,12 @@
-"""The fake editor's answers to an agent: its files, its terminals, its tools, and its person."""
+"""The fake editor's answers to an agent: its files (also a real folder), its terminals, its tools, and its person."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from acp import RequestError
@@ -21,11 +23,52 @@ from acp.schema import (
     WriteTextFileResponse,
 )
 
-from toolcrib.testing.acp.files import lines_of
+from toolcrib.testing.acp.editor_tools import Answer, Offered, Preview, ToolCalled, names_of, result_of, wire_of
 from toolcrib.testing.acp.permissions import Permission, PermissionAsked, answered, cancelled
-from toolcrib.testing.acp.terminals import Commanded, Script, Terminal, Terminals
-from toolcrib.testing.acp.tools import Answer, Offered, Preview, ToolCalled, names_of, result_of, wire_of
+from toolcrib.testing.acp.terminals import FakeTerminal, FakeTerminals, Script, TerminalCommand
 from toolcrib.testing.acp.updates import Update, Updates
+
+
+class Folder(MutableMapping[str, str]):
+    """The text files under `root`, by absolute path. Files outside `root` do not exist."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+
+    def __getitem__(self, path: str) -> str:
+        try:
+            return self._inside(path).read_bytes().decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise KeyError(path) from error
+
+    def __setitem__(self, path: str, text: str) -> None:
+        file = self._inside(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.encode())
+
+    def __delitem__(self, path: str) -> None:
+        try:
+            self._inside(path).unlink()
+        except OSError as error:
+            raise KeyError(path) from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(str(path) for path in self.root.rglob("*") if path.is_file()))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _inside(self, path: str) -> Path:
+        file = Path(path).resolve()
+        if not file.is_relative_to(self.root):
+            raise KeyError(path)
+        return file
+
+
+def lines_of(text: str, line: int | None, limit: int | None) -> str:
+    """Return `limit` lines of `text` starting at `line`, which counts from 1. Without both, return all lines."""
+    lines = [*StringIO(text, newline="")][max((line or 1) - 1, 0) :]  # `splitlines` would also split at form feeds
+    return "".join(lines if limit is None else lines[:limit])
 
 
 class Editor:
@@ -48,7 +91,7 @@ class Editor:
         self.answers = dict(answers)
         self.previews = dict(previews)
         self.files = files
-        self.terminals = Terminals(commands, self.tell)
+        self.terminals = FakeTerminals(commands, self.tell)
         self.permission: Permission = permission
         self.permissions_asked: list[PermissionAsked] = []
         self.tools_called: list[ToolCalled] = []
@@ -79,7 +122,7 @@ class Editor:
         self.terminals.script = script
 
     @property
-    def open_terminals(self) -> tuple[Terminal, ...]:
+    def open_terminals(self) -> tuple[FakeTerminal, ...]:
         """The terminals that were created and not released."""
         return self.terminals.open
 
@@ -156,7 +199,7 @@ class Editor:
     ) -> CreateTerminalResponse:
         self._check(self.capabilities.terminal, "terminal/create")
         variables = {variable.name: variable.value for variable in env or ()}
-        commanded = Commanded(session_id, command, tuple(args or ()), variables, cwd, output_byte_limit)
+        commanded = TerminalCommand(session_id, command, tuple(args or ()), variables, cwd, output_byte_limit)
         return CreateTerminalResponse(terminal_id=(await self.terminals.create(commanded)).id)
 
     async def terminal_output(self, session_id: str, terminal_id: str, **kwargs: Any) -> TerminalOutputResponse:

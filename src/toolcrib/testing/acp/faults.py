@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 METHOD_NOT_FOUND = -32601
 
 
-class Awaited(Protocol):
+class _Event(Protocol):
     """An event of asyncio or anyio."""
 
     async def wait(self) -> object: ...
@@ -39,7 +39,7 @@ class Delay:
 class Hold:
     """Every request is handled once `until` is set. Later messages are not delayed."""
 
-    until: Awaited
+    until: _Event
 
 
 @dataclass(frozen=True, slots=True)

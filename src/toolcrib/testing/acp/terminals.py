@@ -18,7 +18,7 @@ _CHUNK = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Commanded:
+class TerminalCommand:
     """A command that an agent wants to run."""
 
     session_id: str
@@ -30,7 +30,7 @@ class Commanded:
 
 
 @dataclass(frozen=True, slots=True)
-class Scripted:
+class ScriptedCommand:
     """A command that does not really run. It shows `output` and has ended, or lasts until it is killed."""
 
     output: str = ""
@@ -38,7 +38,7 @@ class Scripted:
     until_killed: bool = False
 
 
-Script: TypeAlias = Mapping[str, Scripted | str] | Callable[[Commanded], Scripted | str]
+Script: TypeAlias = Mapping[str, ScriptedCommand | str] | Callable[[TerminalCommand], ScriptedCommand | str]
 """Scripted commands by name, or a function that returns one.
 
 A name that is missing is a program that does not exist. A string is the output of a successful command.
@@ -54,10 +54,10 @@ class _Run(Protocol):
     async def kill(self) -> None: ...
 
 
-class Terminal:
+class FakeTerminal:
     """One command from `create` to `release`."""
 
-    def __init__(self, terminal_id: str, commanded: Commanded, run: _Run) -> None:
+    def __init__(self, terminal_id: str, commanded: TerminalCommand, run: _Run) -> None:
         self.id = terminal_id
         self.commanded = commanded
         self.was_killed = False
@@ -93,33 +93,33 @@ class Terminal:
         await self._run.kill()
 
 
-class Terminals:
+class FakeTerminals:
     """All terminals of an editor. `log` also contains the released ones."""
 
     def __init__(self, script: Script | None, changed: Callable[[], None]) -> None:
         self.script = script
         """The scripted commands, or None if commands really run."""
-        self.log: list[Terminal] = []
+        self.log: list[FakeTerminal] = []
         self._changed = changed
         self._numbers = count(1)
 
     @property
-    def open(self) -> tuple[Terminal, ...]:
+    def open(self) -> tuple[FakeTerminal, ...]:
         return tuple(terminal for terminal in self.log if terminal.is_open)
 
-    async def create(self, commanded: Commanded) -> Terminal:
+    async def create(self, commanded: TerminalCommand) -> FakeTerminal:
         """Start a command in a new terminal.
 
         Raises:
             RequestError: the program does not exist.
         """
         run = await _started(commanded) if self.script is None else _ScriptedRun(_scripted(self.script, commanded))
-        terminal = Terminal(f"terminal-{next(self._numbers)}", commanded, run)
+        terminal = FakeTerminal(f"terminal-{next(self._numbers)}", commanded, run)
         self.log.append(terminal)
         self._changed()
         return terminal
 
-    def get(self, session_id: str, terminal_id: str) -> Terminal:
+    def get(self, session_id: str, terminal_id: str) -> FakeTerminal:
         """Return an open terminal.
 
         Raises:
@@ -144,7 +144,7 @@ class Terminals:
             await terminal.end()
 
 
-async def _started(commanded: Commanded) -> _Run:
+async def _started(commanded: TerminalCommand) -> _Run:
     shell = not commanded.args and " " in commanded.command.strip()  # editors run a whole command line in a shell
     program = ("/bin/sh", "-c", commanded.command) if shell else (commanded.command, *commanded.args)
     try:
@@ -162,15 +162,15 @@ async def _started(commanded: Commanded) -> _Run:
     return _RealRun(process)
 
 
-def _scripted(script: Script, commanded: Commanded) -> Scripted:
+def _scripted(script: Script, commanded: TerminalCommand) -> ScriptedCommand:
     scripted = script(commanded) if callable(script) else script.get(commanded.command)
     if scripted is None:
         raise RequestError.internal_error({"details": f"Program `{commanded.command}` not found."})
-    return Scripted(scripted) if isinstance(scripted, str) else scripted
+    return ScriptedCommand(scripted) if isinstance(scripted, str) else scripted
 
 
 class _ScriptedRun:
-    def __init__(self, scripted: Scripted) -> None:
+    def __init__(self, scripted: ScriptedCommand) -> None:
         self.output = scripted.output.encode()
         self._end = asyncio.Event()
         self.ended: TerminalExitStatus | None = None

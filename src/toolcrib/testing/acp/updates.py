@@ -101,7 +101,7 @@ class Updates(tuple[Update, ...]):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PromptTurn:
     """The response to a prompt, and the updates of its session in the meantime."""
 
     stop_reason: StopReason

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import jsonschema_rs
 
-from toolcrib.testing.vendors.server import Refused
+from toolcrib.testing.vendors.server import RequestRefused
 
 VERSIONS = frozenset({"2023-06-01", "2026-10-21"})
 
@@ -62,7 +62,7 @@ _ID = r"^[a-zA-Z0-9_-]+$"
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedTools:
     """The tools at the end of the conversation: loaded ones in `callable`, deferred ones in `held_back`."""
 
     callable: frozenset[str]
@@ -70,7 +70,7 @@ class Offer:
     side_by_side: bool
 
 
-def check_request(body: Any, headers: Mapping[str, str]) -> Offer:
+def check_request(body: Any, headers: Mapping[str, str]) -> OfferedTools:
     """Return what a request to `/v1/messages` offers the model.
 
     Raises:
@@ -93,9 +93,9 @@ def check_request(body: Any, headers: Mapping[str, str]) -> Offer:
 
 def check_caller(headers: Mapping[str, str]) -> None:
     if not (headers.get("x-api-key") or headers.get("authorization", "").startswith("Bearer ")):
-        raise Refused("x-api-key header is required", status=401)
+        raise RequestRefused("x-api-key header is required", status=401)
     if headers.get("anthropic-version") not in VERSIONS:
-        raise Refused("anthropic-version: header is required")
+        raise RequestRefused("anthropic-version: header is required")
 
 
 def blocks(content: Any) -> list[dict[str, Any]]:
@@ -133,29 +133,29 @@ def _check_thinking(body: Mapping[str, Any]) -> None:
             where = f"messages.{position}.content.{number}: Invalid `signature` in `thinking` block"
             own, _, before = block["signature"].partition(".")
             if own != _digest(block["thinking"]):
-                raise Refused(where)
+                raise RequestRefused(where)
             if bound and before != prefix(body, position):
-                raise Refused(f"{where}. The block is bound to a different conversation.")
+                raise RequestRefused(f"{where}. The block is bound to a different conversation.")
 
 
 def _check_fields(body: Any, betas: frozenset[str], version: str) -> None:
     if not isinstance(body, dict):
-        raise Refused("The request body is not a JSON object.")
+        raise RequestRefused("The request body is not a JSON object.")
     fields = cast(dict[str, Any], body)
     for name in ("model", "max_tokens", "messages"):
         if name not in fields:
-            raise Refused(f"{name}: Field required")
+            raise RequestRefused(f"{name}: Field required")
     # Betas add fields of their own, which are not listed here.
     for name in () if betas else sorted(fields.keys() - _FIELDS):
-        raise Refused(f"{name}: Extra inputs are not permitted")
+        raise RequestRefused(f"{name}: Extra inputs are not permitted")
     for name in _SAMPLING:
         if name in fields and version != "2023-06-01":
-            raise Refused(f"{name}: Extra inputs are not permitted")
+            raise RequestRefused(f"{name}: Extra inputs are not permitted")
     most = fields["max_tokens"]
     if not isinstance(most, int) or isinstance(most, bool) or most < 0:
-        raise Refused("max_tokens: Input should be greater than or equal to 0")
+        raise RequestRefused("max_tokens: Input should be greater than or equal to 0")
     if not fields["messages"]:
-        raise Refused("messages: at least one message is required")
+        raise RequestRefused("messages: at least one message is required")
     for number, block in enumerate(blocks(fields.get("system") or [])):
         _check_text(f"system.{number}", block)
 
@@ -166,21 +166,21 @@ def _check_tools(body: Mapping[str, Any]) -> None:
         _check_tool(f"tools.{position}", tool)
     names = [tool["name"] for tool in tools]
     if len(set(names)) < len(names):
-        raise Refused("tools: Tool names must be unique.")
+        raise RequestRefused("tools: Tool names must be unique.")
     if tools and all(tool.get("defer_loading") for tool in tools):
-        raise Refused("At least one tool must have defer_loading=false. All tools cannot be deferred.")
+        raise RequestRefused("At least one tool must have defer_loading=false. All tools cannot be deferred.")
     choice = body.get("tool_choice")
     if choice and not tools:
-        raise Refused("tool_choice may only be specified while providing tools.")
+        raise RequestRefused("tool_choice may only be specified while providing tools.")
     if choice and choice["type"] == "tool" and choice["name"] not in names:
-        raise Refused(f"Tool '{choice['name']}' not found in provided tools")
+        raise RequestRefused(f"Tool '{choice['name']}' not found in provided tools")
 
 
 def _check_tool(where: str, tool: Mapping[str, Any]) -> None:
     if tool.get("defer_loading") and tool.get("cache_control"):
-        raise Refused(f"{where}: a tool with defer_loading cannot have cache_control")
+        raise RequestRefused(f"{where}: a tool with defer_loading cannot have cache_control")
     if "name" not in tool:
-        raise Refused(f"{where}.name: Field required")
+        raise RequestRefused(f"{where}.name: Field required")
     if tool.get("type") not in (None, "custom"):
         return
     where = f"{where}.custom"
@@ -188,16 +188,18 @@ def _check_tool(where: str, tool: Mapping[str, Any]) -> None:
     _check_pattern(f"{where}.name", tool["name"], _NAME)
     schema = tool.get("input_schema")
     if not isinstance(schema, dict):
-        raise Refused(f"{where}.input_schema: Field required")
+        raise RequestRefused(f"{where}.input_schema: Field required")
     schema = cast(dict[str, Any], schema)
     if schema.get("type") != "object":
-        raise Refused(f"{where}.input_schema.type: Input should be 'object'")
+        raise RequestRefused(f"{where}.input_schema.type: Input should be 'object'")
     if schema.keys() & {"oneOf", "allOf", "anyOf"}:
-        raise Refused(f"{where}.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level")
+        raise RequestRefused(
+            f"{where}.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level"
+        )
     if not jsonschema_rs.meta.is_valid(schema):
-        raise Refused(f"{where}.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12")
+        raise RequestRefused(f"{where}.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12")
     if not all(re.match(_PARAMETER, key) for key in _part(schema, "properties")):
-        raise Refused(f"{where}.input_schema.properties: Property keys should match pattern '{_PARAMETER}'")
+        raise RequestRefused(f"{where}.input_schema.properties: Property keys should match pattern '{_PARAMETER}'")
     if tool.get("strict"):
         _check_closed(f"{where}.input_schema", schema)
 
@@ -207,7 +209,7 @@ def _check_output(body: Mapping[str, Any]) -> None:
     if not output:
         return
     if output.get("type") != "json_schema" or not isinstance(output.get("schema"), dict):
-        raise Refused("output_config.format.schema: Field required")
+        raise RequestRefused("output_config.format.schema: Field required")
     _check_closed("output_config.format.schema", output["schema"])
 
 
@@ -219,20 +221,20 @@ def _check_closed(where: str, schema: Any) -> None:
         return
     schema = cast(dict[str, Any], schema)
     if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
-        raise Refused(f"{where}: For 'object' type, 'additionalProperties' must be explicitly set to false")
+        raise RequestRefused(f"{where}: For 'object' type, 'additionalProperties' must be explicitly set to false")
     for part in schema.values():
         _check_closed(where, part)
 
 
 def _check_message(where: str, message: Mapping[str, Any], betas: frozenset[str]) -> None:
     if message.get("role") not in ("user", "assistant", "system"):
-        raise Refused(f"{where}.role: Input should be 'user', 'assistant' or 'system'")
+        raise RequestRefused(f"{where}.role: Input should be 'user', 'assistant' or 'system'")
     if not betas:
         _check_known(where, message, frozenset({"role", "content"}))
     if not isinstance(message.get("content"), str | list):
-        raise Refused(f"{where}.content: Input should be a valid list")
+        raise RequestRefused(f"{where}.content: Input should be a valid list")
     if not message["content"] and message["role"] != "system":
-        raise Refused(
+        raise RequestRefused(
             f"{where}: all messages must have non-empty content except for the optional final assistant message"
         )
     for number, block in enumerate(blocks(message["content"])):
@@ -242,13 +244,13 @@ def _check_message(where: str, message: Mapping[str, Any], betas: frozenset[str]
 def _check_block(where: str, block: Mapping[str, Any]) -> None:
     kind = block.get("type")
     if kind is None:
-        raise Refused(f"{where}.type: Field required")
+        raise RequestRefused(f"{where}.type: Field required")
     where = f"{where}.{kind}"
     if kind in _BLOCKS:
         required, optional = (fields.split() for fields in _BLOCKS[kind])
         for name in required:
             if name not in block:
-                raise Refused(f"{where}.{name}: Field required")
+                raise RequestRefused(f"{where}.{name}: Field required")
         _check_known(where, block, frozenset([*required, *optional, "type"]))
     if kind == "text":
         _check_text(where, block)
@@ -256,48 +258,48 @@ def _check_block(where: str, block: Mapping[str, Any]) -> None:
         _check_pattern(f"{where}.id", block["id"], _ID)
         _check_pattern(f"{where}.name", block["name"], _NAME)
         if not isinstance(block["input"], dict):
-            raise Refused(f"{where}.input: Input should be a valid dictionary")
+            raise RequestRefused(f"{where}.input: Input should be a valid dictionary")
     elif kind == "tool_result":
         content = blocks(block.get("content") or [])
         for number, part in enumerate(content):
             _check_block(f"{where}.content.{number}", part)
         if block.get("is_error") and any(part["type"] != "text" for part in content):
-            raise Refused(f"{where}: all content must be type `text` if `is_error` is true")
+            raise RequestRefused(f"{where}: all content must be type `text` if `is_error` is true")
         # The API is known to refuse this; its message is not known.
         if len({part["type"] == "tool_reference" for part in content}) > 1:
-            raise Refused(f"{where}: `tool_reference` cannot be mixed with other content")
+            raise RequestRefused(f"{where}: `tool_reference` cannot be mixed with other content")
 
 
 def _check_text(where: str, block: Mapping[str, Any]) -> None:
     if not block["text"]:
-        raise Refused(f"{where}: text content blocks must be non-empty")
+        raise RequestRefused(f"{where}: text content blocks must be non-empty")
     if not block["text"].strip():
-        raise Refused(f"{where}: text content blocks must contain non-whitespace text")
+        raise RequestRefused(f"{where}: text content blocks must contain non-whitespace text")
 
 
 def _check_known(where: str, given: Mapping[str, Any], known: frozenset[str]) -> None:
     for name in sorted(given.keys() - known):
-        raise Refused(f"{where}.{name}: Extra inputs are not permitted")
+        raise RequestRefused(f"{where}.{name}: Extra inputs are not permitted")
 
 
 def _check_pattern(where: str, text: Any, pattern: str) -> None:
     if not isinstance(text, str) or not re.match(pattern, text):
-        raise Refused(f"{where}: String should match pattern '{pattern}'")
+        raise RequestRefused(f"{where}: String should match pattern '{pattern}'")
 
 
 def _check_order(messages: list[dict[str, Any]]) -> None:
     if messages[0]["role"] != "user":
-        raise Refused('messages: first message must use the "user" role')
+        raise RequestRefused('messages: first message must use the "user" role')
     if messages[-1]["role"] == "assistant" and blocks(messages[-1]["content"])[-1]["type"] != "server_tool_use":
-        raise Refused(
+        raise RequestRefused(
             "This model does not support assistant message prefill. The conversation must end with a user message."
         )
     for position in range(1, len(messages)):
         before, role = messages[position - 1]["role"], messages[position]["role"]
         if role == "system" and before == "assistant":
-            raise Refused(f"messages.{position}: a system message must follow a user message")
+            raise RequestRefused(f"messages.{position}: a system message must follow a user message")
         if role == "user" and before == "system":
-            raise Refused(
+            raise RequestRefused(
                 f"messages.{position - 1}: a system message must be last or stand before an assistant message"
             )
 
@@ -312,13 +314,13 @@ def _check_results(messages: list[dict[str, Any]]) -> None:
         results = [part["tool_use_id"] for part in parts if part["type"] == "tool_result"]
         for number, result in enumerate(results):
             if result not in calls:
-                raise Refused(
+                raise RequestRefused(
                     f"messages.{position}.content.{number}: unexpected `tool_use_id` found in `tool_result` blocks:"
                     f" {result}. Each `tool_result` block must have a corresponding `tool_use` block in the previous"
                     " message."
                 )
             if result in results[:number]:
-                raise Refused(
+                raise RequestRefused(
                     f"messages.{position}.content.{number}: each tool_use must have a single result."
                     f" Found multiple `tool_result` blocks with id: {result}"
                 )
@@ -327,14 +329,14 @@ def _check_results(messages: list[dict[str, Any]]) -> None:
         calls = [part["id"] for part in parts if part["type"] == "tool_use"]
         called = position
         if known & set(calls) or len(set(calls)) < len(calls):
-            raise Refused("messages: `tool_use` ids must be unique")
+            raise RequestRefused("messages: `tool_use` ids must be unique")
         known.update(calls)
     _check_answered(called, calls)
 
 
 def _check_answered(called: int, unanswered: list[str]) -> None:
     if unanswered:
-        raise Refused(
+        raise RequestRefused(
             f"messages.{called}: `tool_use` ids were found without `tool_result` blocks immediately after:"
             f" {', '.join(unanswered)}. Each `tool_use` block must have a corresponding `tool_result` block in the next"
             " message."
@@ -359,7 +361,7 @@ def _turns(messages: list[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]
         yield start, turn
 
 
-def _offered(body: Mapping[str, Any], betas: frozenset[str]) -> Offer:
+def _offered(body: Mapping[str, Any], betas: frozenset[str]) -> OfferedTools:
     defined = {tool["name"] for tool in _tools(body)}
     loaded = {tool["name"] for tool in _tools(body) if not tool.get("defer_loading")}
     for position, message in enumerate(body["messages"]):
@@ -368,16 +370,16 @@ def _offered(body: Mapping[str, Any], betas: frozenset[str]) -> Offer:
                 _change(f"messages.{position}", block, betas, defined, loaded)
         for name in _references(message):
             if name not in defined:
-                raise Refused(f"Tool reference '{name}' not found in available tools")
+                raise RequestRefused(f"Tool reference '{name}' not found in available tools")
             loaded.add(name)
     choice = _part(body, "tool_choice")
     side_by_side = not choice.get("disable_parallel_tool_use", False)
-    return Offer(frozenset(loaded), frozenset(defined - loaded), side_by_side)
+    return OfferedTools(frozenset(loaded), frozenset(defined - loaded), side_by_side)
 
 
 def _change(where: str, block: Mapping[str, Any], betas: frozenset[str], defined: set[str], loaded: set[str]) -> None:
     if not betas & TOOL_CHANGES:
-        raise Refused(
+        raise RequestRefused(
             f"{where}: Input tag '{block['type']}' found using 'type' does not match any of the expected tags"
         )
     tool = block["tool"]
@@ -388,7 +390,7 @@ def _change(where: str, block: Mapping[str, Any], betas: frozenset[str], defined
         return
     name = tool.get("name")
     if name not in defined:
-        raise Refused(f"{where}: tool '{name}' is not defined here", code="tool_reference_unresolved")
+        raise RequestRefused(f"{where}: tool '{name}' is not defined here", code="tool_reference_unresolved")
     if block["type"] == "tool_addition":
         loaded.add(name)
     else:
@@ -407,10 +409,10 @@ def _references(message: Mapping[str, Any]) -> Iterator[str]:
 def _check_cache_control(body: Mapping[str, Any]) -> None:
     marks = list(_marks(body))
     if len(marks) > 4:
-        raise Refused(f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks)}.")
+        raise RequestRefused(f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks)}.")
     for mark in marks:
         if mark.get("type") != "ephemeral" or mark.get("ttl", "5m") not in ("5m", "1h"):
-            raise Refused("cache_control: Input should be of type 'ephemeral', with a ttl of '5m' or '1h'")
+            raise RequestRefused("cache_control: Input should be of type 'ephemeral', with a ttl of '5m' or '1h'")
 
 
 def _marks(part: Any) -> Iterator[Mapping[str, Any]]:

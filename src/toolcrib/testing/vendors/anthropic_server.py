@@ -13,14 +13,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from toolcrib.testing.vendors.anthropic_requests import (
-    Offer,
+    OfferedTools,
     blocks,
     check_caller,
     check_request,
     prefix,
     signature,
 )
-from toolcrib.testing.vendors.server import Call, Refused, Script, Turn, Usage, VendorServer, sse
+from toolcrib.testing.vendors.server import Call, RequestRefused, Script, TokenUsage, Turn, VendorServer, sse
 
 _STOP_REASONS = MappingProxyType(
     {"done": "end_turn", "calls": "tool_use", "length": "max_tokens", "refused": "refusal"}
@@ -62,7 +62,7 @@ class AnthropicServer(VendorServer):
             Route("/v1/messages/count_tokens", self._count_tokens, methods=["POST"]),
         ]
 
-    def error(self, refused: Refused) -> bytes:
+    def error(self, refused: RequestRefused) -> bytes:
         kind = _ERROR_TYPES.get(refused.status, "invalid_request_error" if refused.status < 500 else "api_error")
         error: dict[str, Any] = {"type": kind, "message": refused.message}
         if refused.code is not None:
@@ -93,7 +93,7 @@ class AnthropicServer(VendorServer):
             content = blocks(message["content"])
             calls = {block.get("id") for block in content if block["type"] == "tool_use"}
             if calls & self._thought_over and "thinking" not in content[0]["type"]:
-                raise Refused(
+                raise RequestRefused(
                     f"messages.{position}.content.0.type: Expected `thinking` or `redacted_thinking`, but found"
                     f" `{content[0]['type']}`. When `thinking` is enabled, a final `assistant` message must start with"
                     " a thinking block (preceding the lastmost set of `tool_use` and `tool_result` blocks)."
@@ -158,26 +158,26 @@ def _thinking(turn: Turn, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"type": "thinking", "thinking": turn.reasoning, "signature": signed}
 
 
-def _check_turn(turn: Turn, offer: Offer, *, streamed: bool) -> None:
+def _check_turn(turn: Turn, offer: OfferedTools, *, streamed: bool) -> None:
     """Refuse a turn that this model could not have produced."""
     if len(turn.calls) > 1 and not offer.side_by_side:
-        raise Refused("The script calls several tools, and the request allows one.", code="script_impossible")
+        raise RequestRefused("The script calls several tools, and the request allows one.", code="script_impossible")
     for call in turn.calls:
         if call.offered and call.name in offer.held_back:
-            raise Refused(
+            raise RequestRefused(
                 f"The script calls `{call.name}`, a deferred tool that nothing revealed.",
                 code="script_impossible",
             )
         if call.offered and call.name not in offer.callable:
-            raise Refused(f"The script calls `{call.name}`, which was not offered.", code="script_impossible")
+            raise RequestRefused(f"The script calls `{call.name}`, which was not offered.", code="script_impossible")
         if not streamed and not _is_object(call.arguments):
-            raise Refused(
+            raise RequestRefused(
                 f"The arguments of `{call.name}` are not a JSON object, which is only possible in a stream.",
                 code="script_impossible",
             )
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _usage(usage: TokenUsage) -> dict[str, Any]:
     """Return the usage. Anthropic counts new, cached and cache-written input tokens separately."""
     told: dict[str, Any] = {
         "input_tokens": usage.input - usage.cached - usage.cache_written,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from toolcrib.testing.vendors.server import Recorded, Refused
+from toolcrib.testing.vendors.server import Recorded, RequestRefused
 
 Json = dict[str, Any]
 
@@ -50,16 +50,18 @@ _SPOKEN = {"function_call": "function call", "tool_search_call": "tool search ca
 
 def checked_body(recorded: Recorded, known: frozenset[str], *, required: Sequence[str]) -> Json:
     if not isinstance(recorded.content, dict):
-        raise Refused("We could not parse the JSON body of your request.")
+        raise RequestRefused("We could not parse the JSON body of your request.")
     body = cast(Json, recorded.content)
     for name in required:
         if body.get(name) in (None, "", []):
-            raise Refused(f"Missing required parameter: '{name}'.", code="missing_required_parameter", param=name)
+            raise RequestRefused(
+                f"Missing required parameter: '{name}'.", code="missing_required_parameter", param=name
+            )
     for name in body:
         if name not in known:
             raise _unknown(name)
     if body.get("stream_options") is not None and not body.get("stream"):
-        raise Refused(
+        raise RequestRefused(
             "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
         )
     return body
@@ -74,17 +76,17 @@ def object_in(held: Json, name: str) -> Json:
 def _objects(value: Any, where: str) -> list[Json]:
     if isinstance(value, list) and all(isinstance(one, dict) for one in cast(list[Any], value)):
         return cast(list[Json], value)
-    raise Refused(f"Invalid type for '{where}': expected an array of objects.", code="invalid_type", param=where)
+    raise RequestRefused(f"Invalid type for '{where}': expected an array of objects.", code="invalid_type", param=where)
 
 
-def _unknown(name: str) -> Refused:
-    return Refused(f"Unknown parameter: '{name}'.", code="unknown_parameter", param=name)
+def _unknown(name: str) -> RequestRefused:
+    return RequestRefused(f"Unknown parameter: '{name}'.", code="unknown_parameter", param=name)
 
 
 def _tool_list(body: Json) -> list[Json]:
     listed = _objects(body.get("tools", []), "tools")
     if len(listed) > 128:
-        raise Refused(
+        raise RequestRefused(
             "Invalid 'tools': array too long. Expected an array with maximum length 128, but got an array with "
             f"length {len(listed)} instead.",
             code="array_above_max_length",
@@ -98,13 +100,13 @@ def chat_tools(body: Json) -> list[str]:
     tools = _tool_list(body)
     for name in ("tool_choice", "parallel_tool_calls"):
         if name in body and not tools:
-            raise Refused(f"'{name}' is only allowed when 'tools' are specified.", param=name)
+            raise RequestRefused(f"'{name}' is only allowed when 'tools' are specified.", param=name)
     if "tools" in body and not tools:
-        raise Refused("Invalid 'tools': empty array.", code="empty_array", param="tools")
+        raise RequestRefused("Invalid 'tools': empty array.", code="empty_array", param="tools")
     number, _ = _version(body["model"])
     reasons = body.get("reasoning_effort") != "none"
     if tools and reasons and number is not None and number >= _FIRST_WITHOUT_CHAT_TOOLS:
-        raise Refused(
+        raise RequestRefused(
             f"Function tools with reasoning_effort are not supported for {body['model']} in /v1/chat/completions. "
             "To use function tools, use /v1/responses or set reasoning_effort to 'none'.",
             param="reasoning_effort",
@@ -113,7 +115,7 @@ def chat_tools(body: Json) -> list[str]:
     for position, tool in enumerate(tools):
         where = f"tools[{position}]"
         if tool.get("type") != "function" or not isinstance(tool.get("function"), dict):
-            raise Refused(f"Missing required parameter: '{where}.function'.", param=f"{where}.function")
+            raise RequestRefused(f"Missing required parameter: '{where}.function'.", param=f"{where}.function")
         for key in tool:
             if key not in ("type", "function"):
                 raise _unknown(f"{where}.{key}")
@@ -130,9 +132,11 @@ def response_tools(body: Json) -> list[Json]:
     tools = _check_tools(_tool_list(body), "tools")
     kinds = {tool["type"] for tool in tools}
     if "tool_search" not in kinds and any(tool.get("defer_loading") for tool in tools):
-        raise Refused("Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search.", param="tools")
+        raise RequestRefused(
+            "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search.", param="tools"
+        )
     if "tool_search" in kinds and not _searches(body["model"]):
-        raise Refused(f"Tool 'tool_search' is not supported with {body['model']}.", param="tools")
+        raise RequestRefused(f"Tool 'tool_search' is not supported with {body['model']}.", param="tools")
     chosen = object_in(body, "tool_choice")
     if chosen.get("type") == "function":
         _check_choice(chosen.get("name"), functions(tools))
@@ -146,7 +150,9 @@ def _check_tools(tools: Sequence[Json], where: str) -> list[Json]:
         kind = tool.get("type")
         known = _TOOL_KEYS.get(str(kind))
         if known is None:
-            raise Refused(f"Invalid value: '{kind}'. This server knows: {', '.join(_TOOL_KEYS)}.", param=f"{here}.type")
+            raise RequestRefused(
+                f"Invalid value: '{kind}'. This server knows: {', '.join(_TOOL_KEYS)}.", param=f"{here}.type"
+            )
         if kind == "function":
             _check_function(tool, known, here)
         for key in tool:
@@ -162,11 +168,11 @@ def _check_function(function: Json, known: Iterable[str], where: str) -> str:
             raise _unknown(f"{where}.{key}")
     name = function.get("name")
     if name is None:
-        raise Refused(
+        raise RequestRefused(
             f"Missing required parameter: '{where}.name'.", code="missing_required_parameter", param=f"{where}.name"
         )
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise Refused(
+        raise RequestRefused(
             f"Invalid '{where}.name': string does not match pattern. Expected a string that matches the pattern "
             "'^[a-zA-Z0-9_-]+$', of 64 characters at most.",
             code="invalid_value",
@@ -181,7 +187,7 @@ def _check_function(function: Json, known: Iterable[str], where: str) -> str:
 def _check_schema(schema: Any, whose: str, *, strict: bool) -> None:
     if not isinstance(schema, dict) or cast(Json, schema).get("type") != "object":
         kind = cast(Json, schema).get("type") if isinstance(schema, dict) else type(schema).__name__
-        raise Refused(
+        raise RequestRefused(
             f"Invalid schema for {whose}: schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{kind}\"'.",
             code="invalid_function_parameters",
         )
@@ -199,12 +205,12 @@ def _check_strict(schema: Any, whose: str) -> None:
     node = cast(Json, schema)
     if node.get("type") == "object":
         if node.get("additionalProperties") is not False:
-            raise Refused(
+            raise RequestRefused(
                 f"Invalid schema for {whose}: 'additionalProperties' is required to be supplied and to be false.",
                 code="invalid_function_parameters",
             )
         if set(node.get("properties", {})) != set(node.get("required", [])):
-            raise Refused(
+            raise RequestRefused(
                 f"Invalid schema for {whose}: 'required' is required to be supplied and to be an array including "
                 "every key in properties.",
                 code="invalid_function_parameters",
@@ -218,12 +224,12 @@ def _check_strict(schema: Any, whose: str) -> None:
 def _check_unique(names: Sequence[str]) -> None:
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
-        raise Refused(f"Duplicate function name '{twice[0]}' in 'tools'.", code="invalid_value", param="tools")
+        raise RequestRefused(f"Duplicate function name '{twice[0]}' in 'tools'.", code="invalid_value", param="tools")
 
 
 def _check_choice(name: Any, names: Iterable[str]) -> None:
     if name not in set(names):
-        raise Refused("Tool choice 'function' not found in 'tools' parameter.", param="tool_choice")
+        raise RequestRefused("Tool choice 'function' not found in 'tools' parameter.", param="tool_choice")
 
 
 def _check_format(given: Json, where: str, *, nested: bool) -> None:
@@ -237,7 +243,7 @@ def _check_format(given: Json, where: str, *, nested: bool) -> None:
     where = f"{where}.json_schema" if nested else where
     for key in ("name", "schema"):
         if not held.get(key):
-            raise Refused(
+            raise RequestRefused(
                 f"Missing required parameter: '{where}.{key}'.",
                 code="missing_required_parameter",
                 param=f"{where}.{key}",
@@ -286,7 +292,7 @@ def check_messages(given: Any) -> None:
         role = message.get("role")
         if role == "tool":
             if message.get("tool_call_id") not in waiting:
-                raise Refused(
+                raise RequestRefused(
                     "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with "
                     "'tool_calls'.",
                     param=f"messages.[{position}].role",
@@ -300,13 +306,13 @@ def check_messages(given: Any) -> None:
         elif role in ("system", "developer", "user"):
             _check_content(message, where)
         else:
-            raise Refused(f"Invalid value: '{role}'.", code="invalid_value", param=f"{where}.role")
+            raise RequestRefused(f"Invalid value: '{role}'.", code="invalid_value", param=f"{where}.role")
     _check_none_waits(waiting, len(messages))
 
 
 def _check_none_waits(waiting: Sequence[str], position: int) -> None:
     if waiting:
-        raise Refused(
+        raise RequestRefused(
             "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
             f"'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(waiting)}",
             param=f"messages.[{position}].role",
@@ -316,7 +322,7 @@ def _check_none_waits(waiting: Sequence[str], position: int) -> None:
 def _check_content(message: Json, where: str) -> None:
     content = message.get("content")
     if not isinstance(content, str | list):
-        raise Refused(
+        raise RequestRefused(
             f"Invalid value for 'content': expected a string, got {'null' if content is None else type(content)}.",
             param=f"{where}.content",
         )
@@ -326,23 +332,29 @@ def _check_calls(message: Json, where: str) -> list[str]:
     """Return the ids of an assistant's calls. Each must be answered next."""
     if message.get("tool_calls") is None:
         if message.get("content") is None and message.get("refusal") is None:
-            raise Refused("Invalid value for 'content': expected a string, got null.", param=f"{where}.content")
+            raise RequestRefused("Invalid value for 'content': expected a string, got null.", param=f"{where}.content")
         return []
     calls = _objects(message["tool_calls"], f"{where}.tool_calls")
     if not calls:
-        raise Refused(f"Invalid '{where}.tool_calls': empty array.", code="empty_array", param=f"{where}.tool_calls")
+        raise RequestRefused(
+            f"Invalid '{where}.tool_calls': empty array.", code="empty_array", param=f"{where}.tool_calls"
+        )
     for position, call in enumerate(calls):
         here = f"{where}.tool_calls[{position}]"
         function = object_in(call, "function")
         if call.get("type") != "function" or not isinstance(function.get("name"), str):
-            raise Refused(f"Missing required parameter: '{here}.function.name'.", param=f"{here}.function.name")
+            raise RequestRefused(f"Missing required parameter: '{here}.function.name'.", param=f"{here}.function.name")
         if not isinstance(function.get("arguments"), str):
-            raise Refused(f"Invalid type for '{here}.function.arguments': expected a string.", code="invalid_type")
+            raise RequestRefused(
+                f"Invalid type for '{here}.function.arguments': expected a string.", code="invalid_type"
+            )
         if not isinstance(call.get("id"), str) or len(call["id"]) > 40:
-            raise Refused(f"Invalid '{here}.id': expected a string of 40 characters at most.", param=f"{here}.id")
+            raise RequestRefused(
+                f"Invalid '{here}.id': expected a string of 40 characters at most.", param=f"{here}.id"
+            )
     ids = [call["id"] for call in calls]
     if len(set(ids)) < len(ids):
-        raise Refused("Duplicate value for 'tool_call_id'.", param=f"{where}.tool_calls")
+        raise RequestRefused("Duplicate value for 'tool_call_id'.", param=f"{where}.tool_calls")
     return ids
 
 
@@ -371,23 +383,23 @@ def _check_item(item: Json, where: str) -> None:
     fields = _REQUIRED.get(item["type"])
     if fields is None:
         known = ", ".join(_REQUIRED)
-        raise Refused(f"Invalid value: '{item['type']}'. This server knows: {known}.", param=f"{where}.type")
+        raise RequestRefused(f"Invalid value: '{item['type']}'. This server knows: {known}.", param=f"{where}.type")
     for name, kind in fields.items():
         if name not in item:
-            raise Refused(
+            raise RequestRefused(
                 f"Missing required parameter: '{where}.{name}'.",
                 code="missing_required_parameter",
                 param=f"{where}.{name}",
             )
         if not isinstance(item[name], kind):
-            raise Refused(f"Invalid type for '{where}.{name}'.", code="invalid_type", param=f"{where}.{name}")
+            raise RequestRefused(f"Invalid type for '{where}.{name}'.", code="invalid_type", param=f"{where}.{name}")
     if len(item.get("call_id", "")) > 64:
-        raise Refused(f"Invalid '{where}.call_id': string too long. Expected a string with maximum length 64.")
+        raise RequestRefused(f"Invalid '{where}.call_id': string too long. Expected a string with maximum length 64.")
     if "tools" in item:
         _objects(item["tools"], f"{where}.tools")
     _check_tools(loaded_by(item), f"{where}.tools")
     if item["type"] == "additional_tools" and item["role"] != "developer":
-        raise Refused(f"Invalid value: '{item['role']}'.", code="invalid_value", param=f"{where}.role")
+        raise RequestRefused(f"Invalid value: '{item['role']}'.", code="invalid_value", param=f"{where}.role")
 
 
 def check_items(items: Sequence[Json], reasons: Mapping[str, str], *, stored: bool) -> None:
@@ -401,7 +413,7 @@ def check_items(items: Sequence[Json], reasons: Mapping[str, str], *, stored: bo
         where = f"input[{position}]"
         kind, identity = item["type"], item.get("id")
         if identity is not None and (prefix := _ID_PREFIXES.get(kind)) and not str(identity).startswith(prefix):
-            raise Refused(
+            raise RequestRefused(
                 f"Invalid '{where}.id': '{identity}'. Expected an ID that begins with '{prefix}'.",
                 code="invalid_value",
                 param=f"{where}.id",
@@ -410,7 +422,7 @@ def check_items(items: Sequence[Json], reasons: Mapping[str, str], *, stored: bo
             _check_reasoning(item, items[position + 1 :], stored=stored)
         needed = reasons.get(str(identity))
         if needed is not None and all(before.get("id") != needed for before in items[:position]):
-            raise Refused(
+            raise RequestRefused(
                 f"Item '{identity}' of type '{kind}' was provided without its required 'reasoning' item: '{needed}'.",
                 param="input",
             )
@@ -425,23 +437,23 @@ def _check_answered(items: Sequence[Json]) -> None:
             waiting[_OUTPUTS[kind], item["call_id"]] = kind
         elif kind in _OUTPUTS.values() and waiting.pop((kind, item["call_id"]), None) is None:
             call = next(call for call, output in _OUTPUTS.items() if output == kind)
-            raise Refused(
+            raise RequestRefused(
                 f"No tool call found for {_SPOKEN[call]} output with call_id {item['call_id']}.", param="input"
             )
     for (_, call_id), kind in waiting.items():
-        raise Refused(f"No tool output found for {_SPOKEN[kind]} {call_id}.", param="input")
+        raise RequestRefused(f"No tool output found for {_SPOKEN[kind]} {call_id}.", param="input")
 
 
 def _check_reasoning(item: Json, after: Sequence[Json], *, stored: bool) -> None:
     if not stored and not item.get("encrypted_content"):
-        raise Refused(
+        raise RequestRefused(
             f"Item with id '{item['id']}' not found. Items are not persisted when `store` is set to false. Try again "
             "with `store` set to true, or remove this item from your input.",
             status=404,
             param="input",
         )
     if not after or after[0]["type"] not in ("reasoning", "message", *_OUTPUTS):
-        raise Refused(
+        raise RequestRefused(
             f"Item '{item['id']}' of type 'reasoning' was provided without its required following item.",
             param="input",
         )

@@ -25,7 +25,7 @@ from toolcrib.testing.vendors.openai_requests import (
     object_in,
     response_tools,
 )
-from toolcrib.testing.vendors.server import Call, Refused, Script, Turn, Usage, VendorServer, sse
+from toolcrib.testing.vendors.server import Call, RequestRefused, Script, TokenUsage, Turn, VendorServer, sse
 
 CREATED = 1_790_000_000
 """The creation time of all answers, in seconds since 1970. It is fixed, so equal runs produce equal bytes."""
@@ -55,7 +55,7 @@ class OpenAIServer(VendorServer):
             Route("/v1/responses", self._respond, methods=["POST"]),
         ]
 
-    def error(self, refused: Refused) -> bytes:
+    def error(self, refused: RequestRefused) -> bytes:
         kind = "server_error" if refused.status >= 500 else "invalid_request_error"
         if refused.status == 429:
             kind = refused.code or "rate_limit_exceeded"
@@ -206,7 +206,7 @@ class OpenAIServer(VendorServer):
                 }
 
 
-def _completion_usage(usage: Usage) -> Json:
+def _completion_usage(usage: TokenUsage) -> Json:
     return {
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
@@ -216,7 +216,7 @@ def _completion_usage(usage: Usage) -> Json:
     }
 
 
-def _response_usage(usage: Usage) -> Json:
+def _response_usage(usage: TokenUsage) -> Json:
     return {
         "input_tokens": usage.input,
         "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_written},
@@ -292,10 +292,12 @@ def _check_turn(turn: Turn, offered: Iterable[str], body: Json) -> None:
     names = set(offered)
     missing = [call.name for call in turn.calls if call.offered and call.name not in names]
     if missing:
-        raise Refused(
+        raise RequestRefused(
             f"The script calls `{missing[0]}`, which this request does not offer. It offers: "
             f"{', '.join(sorted(names)) or 'nothing'}.",
             code="script_calls_what_is_not_offered",
         )
     if len(turn.calls) > 1 and body.get("parallel_tool_calls") is False:
-        raise Refused("The script calls in parallel, which this request forbids.", code="script_calls_in_parallel")
+        raise RequestRefused(
+            "The script calls in parallel, which this request forbids.", code="script_calls_in_parallel"
+        )

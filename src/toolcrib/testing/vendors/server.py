@@ -41,7 +41,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenUsage:
     """The tokens of one turn. `cached` and `cache_written` are parts of `input`; `reasoning` is a part of `output`."""
 
     input: int = 10
@@ -61,7 +61,7 @@ class Turn:
     text: str | tuple[str, ...] = ()
     calls: tuple[Call, ...] = ()
     stop: Stop | None = None
-    usage: Usage = Usage()
+    usage: TokenUsage = TokenUsage()
     reasoning: str | None = None
 
     @property
@@ -117,7 +117,7 @@ Script = Iterable[Step] | Callable[[Recorded], Step]
 """The answers: one step after the other, or a function of the request."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The vendor would refuse this request, with this `status` and `code`."""
 
     def __init__(self, message: str, *, status: int = 400, code: str | None = None, param: str | None = None) -> None:
@@ -140,7 +140,9 @@ class VendorServer(ABC):
         self._next_step = script if callable(script) else _in_turn(iter(script))
         self._numbers = count(1)
         self._arrival = anyio.Event()
-        app = Starlette(routes=self.routes(), exception_handlers={Refused: self._refuse, HTTPException: self._unserved})
+        app = Starlette(
+            routes=self.routes(), exception_handlers={RequestRefused: self._refuse, HTTPException: self._unserved}
+        )
         self._server = uvicorn.Server(
             uvicorn.Config(app, log_config=None, log_level="critical", lifespan="off", ws="none")
         )
@@ -182,11 +184,11 @@ class VendorServer(ABC):
     def routes(self) -> Sequence[BaseRoute]:
         """Return the routes.
 
-        Each endpoint begins with `record`. A `Refused` that it raises becomes an error response.
+        Each endpoint begins with `record`. A `RequestRefused` that it raises becomes an error response.
         """
 
     @abstractmethod
-    def error(self, refused: Refused) -> bytes:
+    def error(self, refused: RequestRefused) -> bytes:
         """Return the body of an error in the vendor's form."""
 
     async def record(self, request: Request) -> Recorded:
@@ -212,11 +214,11 @@ class VendorServer(ABC):
     ) -> Response:
         """Answer with the script's next step. A turn is sent as server-sent `events`, or in one piece as `whole`.
 
-        `check` raises `Refused` for a turn that cannot answer this request.
+        `check` raises `RequestRefused` for a turn that cannot answer this request.
         """
         step = self._next_step(recorded)
         if isinstance(step, Failure):
-            return self.refusal(Refused(step.message, status=step.status, code=step.code), step.headers)
+            return self.refusal(RequestRefused(step.message, status=step.status, code=step.code), step.headers)
         if isinstance(step, Silence):
             return _Silent()
         turn = step.turn if isinstance(step, Cut) else step
@@ -225,7 +227,7 @@ class VendorServer(ABC):
             return _Streamed(list(events(turn)), step.events if isinstance(step, Cut) else None)
         return (_Halved if isinstance(step, Cut) else Response)(whole(turn), media_type="application/json")
 
-    def refusal(self, refused: Refused, headers: Mapping[str, str] = _NO_HEADERS) -> Response:
+    def refusal(self, refused: RequestRefused, headers: Mapping[str, str] = _NO_HEADERS) -> Response:
         return Response(
             self.error(refused), status_code=refused.status, headers=dict(headers), media_type="application/json"
         )
@@ -233,10 +235,10 @@ class VendorServer(ABC):
     async def _unserved(self, request: Request, error: Exception) -> Response:
         recorded = await self.record(request)
         status = error.status_code if isinstance(error, HTTPException) else 500
-        return self.refusal(Refused(f"Invalid URL ({recorded.method} {recorded.path})", status=status))
+        return self.refusal(RequestRefused(f"Invalid URL ({recorded.method} {recorded.path})", status=status))
 
     def _refuse(self, _: Request, refused: Exception) -> Response:
-        if not isinstance(refused, Refused):
+        if not isinstance(refused, RequestRefused):
             raise refused
         return self.refusal(refused)
 
@@ -284,7 +286,7 @@ def _in_turn(steps: Iterator[Step]) -> Callable[[Recorded], Step]:
         try:
             return next(steps)
         except StopIteration:
-            raise Refused("The script has no step for this request.", code="script_ended") from None
+            raise RequestRefused("The script has no step for this request.", code="script_ended") from None
 
     return step
 
