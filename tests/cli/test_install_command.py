@@ -523,7 +523,7 @@ def test_without_a_terminal_nothing_is_changed_unless_it_was_said(home: Home) ->
     file = home.write("cursor", git=GIT)
     before = file.read_bytes()
     ended = install("cursor", code=1)
-    assert "there is no terminal to confirm on. Pass --yes to write without asking." in ended.err
+    assert "there is no terminal to confirm on. Pass --yes to confirm." in ended.err
     assert '+    "toolcrib": {' in ended.out
     assert file.read_bytes() == before
     assert not home.config.exists()

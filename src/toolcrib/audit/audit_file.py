@@ -259,10 +259,7 @@ class AuditFile:
 
     def _set_up(self) -> None:
         self._connection.create_function("HOLDS", 2, _holds, deterministic=True)
-        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
-        (tables,) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-        if tables and application != APPLICATION_ID:
-            raise sqlite3.DatabaseError("the file is not a Toolcrib audit")
+        tables = has_tables(self._connection)
         layout_of(self._connection, LAYOUT)  # raises before anything in a newer file is changed
         self._connection.execute("PRAGMA synchronous = NORMAL")
         # A temporary file would contain copies of operations, and needs a descriptor that may not be available.
@@ -356,6 +353,19 @@ class AuditFile:
     def _on_disk(self) -> int:
         """Return the size of the file and its write-ahead log, in bytes."""
         return _size(self._path) + _size(self._path.with_name(f"{self._path.name}-wal"))
+
+
+def has_tables(connection: sqlite3.Connection) -> bool:
+    """Return whether an audit has its tables.
+
+    Raises:
+        sqlite3.DatabaseError: the file has tables, but is not an audit.
+    """
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    if tables and application != APPLICATION_ID:
+        raise sqlite3.DatabaseError("the file is not a Toolcrib audit")
+    return bool(tables)
 
 
 _SIZES = ("page_count", "freelist_count", "page_size")

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 from urllib.parse import quote
 
-from toolcrib.audit.audit_file import APPLICATION_ID, LATER, LAYOUT, Gap
+from toolcrib.audit.audit_file import LATER, LAYOUT, Gap, has_tables
 from toolcrib.core.events import OK
 from toolcrib.database import identity, layout_of
 
@@ -156,12 +156,8 @@ class AuditReader:
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
         self._connection = _opened(path)
         try:
-            (application,) = self._connection.execute("PRAGMA application_id").fetchone()
-            (tables,) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-            if not tables:
+            if not has_tables(self._connection):
                 raise NoAudit
-            if application != APPLICATION_ID:
-                raise sqlite3.DatabaseError("the file is not a Toolcrib audit")
             layout_of(self._connection, LAYOUT)
         except BaseException:
             self._connection.close()

@@ -12,13 +12,12 @@ import click
 import platformdirs
 
 from toolcrib.agent.conversation_store import ConversationStore
-from toolcrib.audit.store import AuditStore
 from toolcrib.catalog.access import CAREFUL
 from toolcrib.cli.opened_catalog import default_cache, default_vectors, pins_of, registrations_of
 from toolcrib.cli.options import FILE, no_audit_option
 from toolcrib.cli.serve_command import audited
-from toolcrib.cli.terminal_output import log_warnings, plain, run, stderr
-from toolcrib.config import Config, read_config
+from toolcrib.cli.terminal_output import asynchronous, log_warnings, plain, stderr
+from toolcrib.config import read_config
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.search.vector_store import VectorStore
@@ -45,7 +44,8 @@ _NAME_ONE = "Pass --model PROVIDER:MODEL and set the provider's API key, or use 
 @click.option("--bundle", metavar="NAME", help="Use only the tools of this bundle of CONFIG.")
 @click.option("--no-sessions", is_flag=True, help="Do not save conversations. They cannot be loaded later.")
 @no_audit_option
-def acp(config: Path | None, model: str, bundle: str | None, *, no_sessions: bool, no_audit: bool) -> None:
+@asynchronous
+async def acp(config: Path | None, model: str, bundle: str | None, *, no_sessions: bool, no_audit: bool) -> None:
     """Run as an agent in an editor that speaks the Agent Client Protocol, on standard input and output.
 
     When a conversation starts, Toolcrib finds out what the editor offers: files, terminals, its own tools and MCP
@@ -63,44 +63,35 @@ def acp(config: Path | None, model: str, bundle: str | None, *, no_sessions: boo
         None if no_sessions else ConversationStore(platformdirs.user_state_path("toolcrib") / "conversations.sqlite")
     )
 
-    async def main() -> None:
-        chosen = _model(model)
-        from toolcrib.surfaces.acp_agent.agent import Setup
-        from toolcrib.surfaces.acp_agent.serving import serve_stdio
+    chosen = _model(model)
+    from toolcrib.surfaces.acp_agent.agent import Setup
+    from toolcrib.surfaces.acp_agent.serving import serve_stdio
 
-        if sys.stdin.isatty():
-            stderr.print(
-                "Toolcrib is waiting for an editor that speaks ACP. Configure it there, or press Ctrl-C to stop."
-            )
-        if config is None:
-            async with Toolcrib(policy=CAREFUL) as crib:
-                await serve_stdio(Setup(crib, chosen, store=store))
-            return
-        from toolcrib.sources.mcp.connection import stop_servers_quickly
+    if sys.stdin.isatty():
+        stderr.print("Toolcrib is waiting for an editor that speaks ACP. Configure it there, or press Ctrl-C to stop.")
+    if config is None:
+        async with Toolcrib(policy=CAREFUL) as crib:
+            await serve_stdio(Setup(crib, chosen, store=store))
+        return
+    from toolcrib.sources.mcp.connection import stop_servers_quickly
 
-        stop_servers_quickly()  # an editor waits only a short time for the agent to exit
-        with audited(config, no_audit=no_audit) as audit, closing(VectorStore(default_vectors())) as vectors:
-            crib = _crib(config, read_config(config), audit, vectors)
-            read = crib.add_config(config)
-            if bundle is not None:
-                _ = crib.bundles[bundle]  # fail now if the bundle does not exist: every conversation would fail later
-            async with crib, anyio.create_task_group() as tasks:
-                tasks.start_soon(crib.follow, read)
-                await serve_stdio(Setup(crib, chosen, bundle=bundle, store=store))
-                tasks.cancel_scope.cancel()
-
-    run(main, as_json=False)
-
-
-def _crib(path: Path, config: Config, audit: AuditStore | None, vectors: VectorStore) -> Toolcrib:
-    return Toolcrib(
-        policy=CAREFUL if config.policy is None else None,
-        definitions=DefinitionStore(default_cache()),
-        registrations=registrations_of(path),
-        pins=pins_of(path),
-        vectors=vectors,
-        record=None if audit is None else audit.record,
-    )
+    stop_servers_quickly()  # an editor waits only a short time for the agent to exit
+    with audited(config, no_audit=no_audit) as audit, closing(VectorStore(default_vectors())) as vectors:
+        crib = Toolcrib(
+            policy=CAREFUL if read_config(config).policy is None else None,
+            definitions=DefinitionStore(default_cache()),
+            registrations=registrations_of(config),
+            pins=pins_of(config),
+            vectors=vectors,
+            record=None if audit is None else audit.record,
+        )
+        read = crib.add_config(config)
+        if bundle is not None:
+            _ = crib.bundles[bundle]  # fail now if the bundle does not exist: every conversation would fail later
+        async with crib, anyio.create_task_group() as tasks:
+            tasks.start_soon(crib.follow, read)
+            await serve_stdio(Setup(crib, chosen, bundle=bundle, store=store))
+            tasks.cancel_scope.cancel()
 
 
 def _model(name: str) -> Model:

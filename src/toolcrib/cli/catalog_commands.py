@@ -12,7 +12,7 @@ from typing import cast
 
 import click
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
 from rich.text import Text
 from rich.tree import Tree
@@ -38,6 +38,7 @@ from toolcrib.cli.terminal_output import (
     print_json,
     report_unavailable,
     say,
+    show,
     show_json,
     show_next_action,
     stderr,
@@ -84,7 +85,7 @@ async def tree(
         if count := len(view.tools):
             root = Tree(f"[bold]{count} tool{'s' * (count != 1)}[/]")
             _grow(root, view, view.ontology.root)
-            stdout.print(root if stdout.is_terminal else _Unbroken(root))
+            show(root)
         else:
             _report_nothing(crib, seen_by)
         _report(page.missing)
@@ -386,16 +387,6 @@ class _Line:
             yield name
             return
         yield Text.assemble(name, " ", (plain(self.about), "dim"), no_wrap=True, overflow="ellipsis")
-
-
-@dataclass(frozen=True, slots=True)
-class _Unbroken:
-    """Renders something without line breaks, for a program or a file."""
-
-    shown: RenderableType
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from console.render(self.shown, options.update(width=100_000))
 
 
 def _report_nothing(crib: Toolcrib, principal: Principal) -> None:

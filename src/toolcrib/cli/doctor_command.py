@@ -191,12 +191,7 @@ class _Lacking:
     """The number of tools that cannot be called until the capability is available."""
 
     def to_wire(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "reason": self.why,
-            "looked_for": self.looked_for,
-            "tool_count": self.tool_count,
-        }
+        return {"name": self.name, "reason": self.why, "looked_for": self.looked_for, "tool_count": self.tool_count}
 
 
 def _lacking(config: Config, view: View) -> Iterator[_Lacking]:

@@ -21,13 +21,12 @@ from toolcrib.cli.pinned_definitions import (
     grades_of,
     not_looked_at,
     pinned_when,
-    show,
     show_details,
     show_elsewhere,
     show_unlisted,
     shown_name,
 )
-from toolcrib.cli.terminal_output import asynchronous, counted, print_json, stdout
+from toolcrib.cli.terminal_output import asynchronous, counted, print_json, show, stdout
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.definitions.drift import Change, Grade, Verdict
 

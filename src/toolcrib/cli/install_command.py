@@ -20,7 +20,7 @@ from toolcrib.cli.clients.install_plan import InstallPlan, Survey, survey
 from toolcrib.cli.clients.install_records import InstallRecords, SharingClient, UndoPlan, carry_out, undo
 from toolcrib.cli.clients.known_clients import CLIENTS, NAME, KnownClient, Scope, Surroundings
 from toolcrib.cli.options import FILE, is_typed, json_option, yes_option
-from toolcrib.cli.terminal_output import escape, fail, plain, print_json, stderr, stdout
+from toolcrib.cli.terminal_output import Confirmation, escape, fail, plain, print_json, stderr, stdout
 from toolcrib.core.errors import ToolcribError
 
 _STYLES = {"+++": "bold", "---": "bold", "+": "green", "-": "red", "@": "cyan"}
@@ -76,12 +76,12 @@ def install(
         raise click.UsageError(
             "--undo restores the previous configuration. It takes neither --config nor --move or --keep."
         )
-    asking = _Asking(yes=yes, dry_run=dry_run, as_json=as_json)
+    confirmation = _Confirmation(yes=yes, dry_run=dry_run, as_json=as_json)
     try:
         if take_back:
-            _undo(known, chosen, asking)
+            _undo(known, chosen, confirmation)
         else:
-            _install(known, chosen, config, move, asking)
+            _install(known, chosen, config, move, confirmation)
     except click.Abort:
         stderr.print("\nNo file was changed.")
         sys.exit(1)
@@ -89,47 +89,39 @@ def install(
         fail(error, as_json=as_json)
 
 
-class _Asking:
-    """Decides what may be written, by the options and by the answers at the terminal."""
+class _Confirmation(Confirmation):
+    """Also decides whether servers are moved, and never writes in a dry run."""
 
     def __init__(self, *, yes: bool, dry_run: bool, as_json: bool) -> None:
+        super().__init__(sys.stdin, sys.stdout, sys.stderr, yes=yes, as_json=as_json)
         self.as_json = as_json
-        self.dry_run = dry_run
-        self._yes = yes
-        streams = (sys.stdin, sys.stdout, sys.stderr)  # the change is shown on one, the question is asked on the other
-        self._has_terminal = all(stream.isatty() for stream in streams) and not as_json
+        self._dry_run = dry_run
 
     def may_move(self, found: Survey) -> bool:
         """Return whether to move servers. If nothing is asked, the answer is yes, so that the change is shown."""
-        if not found.movable or self._yes or self.dry_run or not self._has_terminal:
+        if not found.movable or self.yes or self._dry_run or not self.has_terminal:
             return bool(found.movable)
         return click.confirm(f"Move {_them(found.movable)} behind Toolcrib?", default=True, err=True)
 
     def may_write(self) -> bool:
-        if self.dry_run:
-            return False
-        if self._yes:
-            return True
-        return self._has_terminal and click.confirm("Write this?", default=False, err=True)
+        if self._dry_run or self.yes or not self.has_terminal:
+            return self.yes and not self._dry_run
+        return click.confirm("Write this?", default=False, err=True)
 
     def end_unwritten(self) -> None:
-        """Say that no file was changed, and why."""
-        if self.dry_run:
-            self._say("Dry run: no file was changed.")
-        elif self._has_terminal:
-            self._say("No file was changed.")
-        else:
-            self._say(
-                "No file was changed, because there is no terminal to confirm on. Pass --yes to write without asking."
-            )
-            sys.exit(1)
-
-    def _say(self, text: str) -> None:
-        if not self.as_json:
-            stderr.print(text)
+        """Say that no file was changed, and why. Without a terminal to confirm on, exit with 1."""
+        if self._dry_run and not self.as_json:
+            stderr.print("Dry run: no file was changed.")
+        elif not self._dry_run:
+            if not self.as_json:
+                self.explain_refusal("No file was changed")
+            if not self.has_terminal:
+                sys.exit(1)
 
 
-def _install(client: KnownClient, scope: Scope, config: Path | None, move: bool | None, asking: _Asking) -> None:
+def _install(
+    client: KnownClient, scope: Scope, config: Path | None, move: bool | None, confirmation: _Confirmation
+) -> None:
     found = survey(
         client,
         scope,
@@ -141,48 +133,48 @@ def _install(client: KnownClient, scope: Scope, config: Path | None, move: bool 
     )
     records = InstallRecords(platformdirs.user_data_path("toolcrib"), client, scope, found.file)
     sharers = records.sharers(found.config, found.section, Surroundings.here())
-    if not asking.as_json:
+    if not confirmation.as_json:
         _introduce(found)
-    plan = found.plan(move=move if move is not None else asking.may_move(found))
-    if asking.as_json and not plan.edits:
+    plan = found.plan(move=move if move is not None else confirmation.may_move(found))
+    if confirmation.as_json and not plan.edits:
         print_json(_wire(found, plan, sharers, written=False))
         return
     if not plan.edits:
         _say(f"{client.title} already uses Toolcrib with {found.config}. Nothing to do.")
         return
-    if not asking.as_json:
+    if not confirmation.as_json:
         _show(edit.change for edit in plan.edits)
         _remark(found, plan, sharers)
-    written = asking.may_write()
+    written = confirmation.may_write()
     record = carry_out(plan, records, found.config) if written else None
-    if asking.as_json:
+    if confirmation.as_json:
         print_json(_wire(found, plan, sharers, written=written, backup=record.folder if record is not None else None))
     elif written:
         _conclude(found)
     if not written:
-        asking.end_unwritten()
+        confirmation.end_unwritten()
 
 
-def _undo(client: KnownClient, scope: Scope, asking: _Asking) -> None:
+def _undo(client: KnownClient, scope: Scope, confirmation: _Confirmation) -> None:
     surroundings = Surroundings.here()
     file = read(client.places[scope](surroundings).file)
     records = InstallRecords(platformdirs.user_data_path("toolcrib"), client, scope, file)
     record = records.last()
     if record is None:
-        if asking.as_json:
+        if confirmation.as_json:
             print_json(_undone_wire(client, scope, file.path, None, written=False))
         else:
             _say(f"Nothing to undo: Toolcrib has not changed {file.path} on this machine.")
         return
     found = records.undoing(record, surroundings)
-    if not asking.as_json:
+    if not confirmation.as_json:
         _say(f"This undoes the installation of {record.at}.")
         _show(found.changes)
         _remark_undoing(client, found)
-    written = asking.may_write()
+    written = confirmation.may_write()
     if written:
         undo(found)
-    if asking.as_json:
+    if confirmation.as_json:
         print_json(_undone_wire(client, scope, file.path, found, written=written))
     elif written:
         _say(f"Undone. To apply the change: {client.takes_effect}.")
@@ -192,7 +184,7 @@ def _undo(client: KnownClient, scope: Scope, asking: _Asking) -> None:
                 "Run the command again to undo that too."
             )
     if not written:
-        asking.end_unwritten()
+        confirmation.end_unwritten()
 
 
 # -- what a person sees -----------------------------------------------------------------------------------------------

@@ -58,9 +58,7 @@ def is_config_named() -> bool:
 
 
 tools_option = click.option(
-    "--tools",
-    type=EXISTING_FILE,
-    help="Read tool definitions from this file instead of starting servers.",
+    "--tools", type=EXISTING_FILE, help="Read tool definitions from this file instead of starting servers."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")

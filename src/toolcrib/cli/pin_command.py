@@ -29,7 +29,6 @@ from toolcrib.cli.pinned_definitions import (
     id_of,
     not_looked_at,
     pin_wire,
-    show,
     show_details,
     show_elsewhere,
     show_unlisted,
@@ -37,7 +36,7 @@ from toolcrib.cli.pinned_definitions import (
     using,
     when,
 )
-from toolcrib.cli.terminal_output import Confirmation, asynchronous, counted, plain, print_json, stderr, stdout
+from toolcrib.cli.terminal_output import Confirmation, asynchronous, counted, plain, print_json, show, stderr, stdout
 from toolcrib.config import read_config
 from toolcrib.core.tools import Tool, summarize
 from toolcrib.core.untrusted_text import visible

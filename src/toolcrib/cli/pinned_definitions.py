@@ -12,14 +12,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
 from toolcrib.audit.audit_file import reason_of
 from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.cli.opened_catalog import opened, pins_of
-from toolcrib.cli.terminal_output import plain, stderr, stdout
+from toolcrib.cli.terminal_output import plain, show, stderr
 from toolcrib.config import Config, read_config
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.core.principal import LOCAL
@@ -342,20 +341,6 @@ def not_looked_at(comparison: PinComparison) -> list[dict[str, str | None]]:
 def _why(entry: SourceEntry) -> str:
     """Return why a source was not listed, including what only its owner may read."""
     return " ".join(filter(None, (entry.reason, entry.diagnosis))) or "it did not list its tools in time"
-
-
-def show(what: RenderableType) -> None:
-    """Print on standard output. Programs and files get neither wrapped lines nor trailing spaces."""
-    if stdout.is_terminal:
-        stdout.print(what, soft_wrap=False)
-        return
-    segments = stdout.render(what, stdout.options.update(width=_UNBROKEN))
-    for line in "".join(segment.text for segment in segments).removesuffix("\n").split("\n"):
-        stdout.print(line.rstrip(), markup=False)
-
-
-_UNBROKEN = 100_000
-"""A number of columns that no line exceeds."""
 
 
 def some_of(names: Sequence[str]) -> str:

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 
+from toolcrib.cli.clients.server_entries import strings_in
 from toolcrib.cli.opened_catalog import registrations_of
 from toolcrib.cli.options import EXISTING_FILE, FILE, config_either_way, config_option, json_option
 from toolcrib.cli.terminal_output import asynchronous, plain, plain_json, print_json, stderr, stdout, write
 from toolcrib.config import read_config
 from toolcrib.config.registration_store import Registration, RegistrationStore
-from toolcrib.config.registrations import (
-    Kind,
-    Registering,
-    document,
-    read_document,
-    registration,
-    told,
-)
+from toolcrib.config.registrations import Kind, Registering, document, read_document, registration, told
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.sources.declared.template import Template
 
@@ -239,12 +233,7 @@ def _changed(
 
 
 def _report(
-    config: Path,
-    before: Sequence[Registration],
-    after: Sequence[Registration],
-    *,
-    as_json: bool,
-    dry_run: bool = False,
+    config: Path, before: Sequence[Registration], after: Sequence[Registration], *, as_json: bool, dry_run: bool = False
 ) -> None:
     then, now = {row.key: row for row in before}, {row.key: row for row in after}
     changes = {
@@ -285,7 +274,7 @@ def _texts(declaration: dict[str, Any]) -> list[str]:
         *([http["url"]] if http else ()),
         *http.get("headers", {}).values(),
         *([http["body"]] if "body" in http else ()),
-        *_texts_in(http.get("json")),
+        *strings_in(http.get("json")),
     ]
 
 
@@ -294,17 +283,3 @@ def _schema_in(path: Path) -> Any:
         return json.loads(_text_in(path))
     except ValueError as error:
         raise InvalidConfig(f"{path}: {error}") from error
-
-
-def _texts_in(value: object) -> Iterator[str]:
-    """Yield every string in a JSON value, in order."""
-    match value:
-        case str():
-            yield value
-        case dict():
-            yield from _texts_in([*cast("dict[str, object]", value).values()])
-        case list():
-            for member in cast("list[object]", value):
-                yield from _texts_in(member)
-        case _:
-            pass

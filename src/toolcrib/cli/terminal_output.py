@@ -23,9 +23,12 @@ from toolcrib.core.untrusted_text import OBEYED, visible
 from toolcrib.core.uris import shown
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 T = TypeVar("T")
+
+_UNBROKEN = 100_000
+"""A number of columns that no line exceeds."""
 
 WIDTH_IN_A_PIPE = 200
 """The width of tables, in columns, if standard output is not a terminal but a program or a file."""
@@ -153,6 +156,16 @@ def write(document: str | bytes) -> None:
     sys.stdout.buffer.flush()
 
 
+def show(what: RenderableType) -> None:
+    """Print on standard output. Programs and files get neither wrapped lines nor trailing spaces."""
+    if stdout.is_terminal:
+        stdout.print(what, soft_wrap=False)
+        return
+    segments = stdout.render(what, stdout.options.update(width=_UNBROKEN))
+    for line in "".join(segment.text for segment in segments).removesuffix("\n").split("\n"):
+        stdout.print(line.rstrip(), markup=False)
+
+
 def show_json(value: Any) -> None:
     """Print a JSON value in colours, as part of what a command shows to a person.
 
@@ -196,12 +209,12 @@ class Confirmation:
 
     def __init__(self, *streams: IO[str], yes: bool, as_json: bool) -> None:
         """A person is asked only if all `streams` are a terminal: those that show the change and the question."""
-        self._yes = yes
-        self._has_terminal = all(stream.isatty() for stream in streams) and not as_json
+        self.yes = yes
+        self.has_terminal = all(stream.isatty() for stream in streams) and not as_json
 
     def agrees(self, question: str) -> bool:
-        if self._yes or not self._has_terminal:
-            return self._yes
+        if self.yes or not self.has_terminal:
+            return self.yes
         try:
             return click.confirm(plain(question), default=False, err=True)
         except click.Abort:
@@ -210,7 +223,7 @@ class Confirmation:
 
     def explain_refusal(self, what: str) -> None:
         """Print that nothing was written, and why."""
-        because = "" if self._has_terminal else ", because there is no terminal to confirm on. Pass --yes to confirm"
+        because = "" if self.has_terminal else ", because there is no terminal to confirm on. Pass --yes to confirm"
         stderr.print(f"{what}{because}.")
 
 

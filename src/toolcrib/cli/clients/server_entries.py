@@ -104,7 +104,7 @@ def why_not_movable(client: KnownClient, name: str, entry: object, raw: str) -> 
         return "it is Toolcrib itself"
     if unknown := [key for key in members if key not in client.keys]:
         return f"Toolcrib does not support {_listed(unknown)}"
-    for text in _texts(members):
+    for text in strings_in(members):
         for placeholder in _PLACEHOLDER.findall(text):
             if client.fills is None or not client.fills.fullmatch(placeholder):
                 return f"`{placeholder}` means something different in {client.title} than in Toolcrib"
@@ -133,7 +133,7 @@ def same_server(one: object, other: object) -> bool:
 
 def variables(entry: object) -> list[str]:
     """Return the environment variables that an entry refers to, in order, except those that are always set."""
-    texts = _texts(members_of(entry) or {})
+    texts = strings_in(members_of(entry) or {})
     found = dict.fromkeys(name for text in texts for name in _VARIABLE.findall(text))
     return [name for name in found if name not in EVERYWHERE]
 
@@ -224,15 +224,16 @@ def _words(entry: object) -> Iterator[str]:
             yield word
 
 
-def _texts(value: object) -> Iterator[str]:
+def strings_in(value: object) -> Iterator[str]:
+    """Yield every string in a JSON value, in order."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for part in cast("dict[str, object]", value).values():
-            yield from _texts(part)
+            yield from strings_in(part)
     elif isinstance(value, list):
         for part in cast("list[object]", value):
-            yield from _texts(part)
+            yield from strings_in(part)
 
 
 def _listed(names: Sequence[str]) -> str:
