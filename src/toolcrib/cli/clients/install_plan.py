@@ -53,7 +53,7 @@ class _FileEdit:
 
 
 @dataclass(frozen=True, slots=True)
-class UnmovedServer:
+class _UnmovedServer:
     """A server that is not moved, and the reason, as part of a sentence."""
 
     name: str
@@ -92,7 +92,7 @@ class Survey:
     reference: str | None
     """How the entry names the configuration on every machine. None if it is not shared with a project."""
     movable: tuple[str, ...]
-    kept: tuple[UnmovedServer, ...]
+    kept: tuple[_UnmovedServer, ...]
     command: tuple[str, ...]
     elsewhere: Mapping[Scope, int]
     """How many servers the client has in its other scopes."""
@@ -216,7 +216,7 @@ def survey(
     reference = client.project.reference_to(file.path, config) if scope is Scope.PROJECT and client.project else None
     off = client.switched_off(document.value)
     movable: list[str] = []
-    kept: list[UnmovedServer] = []
+    kept: list[_UnmovedServer] = []
     for label, entry in entries.items():
         if label == name:
             continue
@@ -229,7 +229,7 @@ def survey(
         if reason is None:
             movable.append(label)
         else:
-            kept.append(UnmovedServer(label, reason))
+            kept.append(_UnmovedServer(label, reason))
     return Survey(
         client,
         scope,

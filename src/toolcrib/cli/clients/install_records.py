@@ -44,7 +44,7 @@ class _SavedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class InstallRecord:
+class _InstallRecord:
     """One installation."""
 
     folder: Path
@@ -85,7 +85,7 @@ class SharingClient:
 class UndoPlan:
     """The changes that undo an installation, in the order of writing: the client's file first."""
 
-    record: InstallRecord
+    record: _InstallRecord
     changes: tuple[FileChange, ...]
     remarks: tuple[str, ...] = ()
     """Full sentences about what stays as it is, and why."""
@@ -93,9 +93,9 @@ class UndoPlan:
     """Other clients that serve the same configuration, which therefore stays as it is."""
     left: tuple[str, ...] = ()
     """Names of servers that this client gets back, and that also stay in the configuration."""
-    earlier: InstallRecord | None = None
+    earlier: _InstallRecord | None = None
     """The previous installation, through which the client still uses Toolcrib."""
-    settled: tuple[InstallRecord, ...] = ()
+    settled: tuple[_InstallRecord, ...] = ()
     """Records that are no longer needed. Does not contain `record` if the configuration stays."""
 
 
@@ -108,7 +108,7 @@ class InstallRecords:
         self._all = folder / "installs"
         self.folder = self._all / f"{client.name}-{scope}-{digest}"
 
-    def keep(self, plan: InstallPlan, config: Path) -> InstallRecord:
+    def keep(self, plan: InstallPlan, config: Path) -> _InstallRecord:
         """Save copies of everything that `plan` changes.
 
         Raises:
@@ -125,13 +125,13 @@ class InstallRecords:
                 if backup is not None:
                     _write_private(backup, before.data or b"")
                 kept.append(_SavedFile(before.path, backup, before.mode, _digest(each.change.after), each.edit))
-            record = InstallRecord(folder, datetime.now(UTC).isoformat(timespec="seconds"), config, tuple(kept))
+            record = _InstallRecord(folder, datetime.now(UTC).isoformat(timespec="seconds"), config, tuple(kept))
             _write_private(folder / _RECORD, _encoded(record))
         except OSError as error:
             raise InvalidConfig(f"{folder}: cannot write a backup: {error.strerror or error}") from error
         return record
 
-    def last(self) -> InstallRecord | None:
+    def last(self) -> _InstallRecord | None:
         """Return the latest installation that was not undone, or None.
 
         Raises:
@@ -154,7 +154,7 @@ class InstallRecords:
                 found[key] = sharer
         return tuple(found.values())
 
-    def undoing(self, record: InstallRecord, surroundings: Surroundings) -> UndoPlan:
+    def undoing(self, record: _InstallRecord, surroundings: Surroundings) -> UndoPlan:
         """Plan how to undo `record`, the latest installation of this client.
 
         A file that did not change since is restored byte by byte. In a file that changed, only the entries of this
@@ -206,7 +206,7 @@ class InstallRecords:
         except MalformedJson as error:
             raise InvalidConfig(f"{self._file.path}: {error}") from error
 
-    def _standing(self) -> Iterator[InstallRecord]:
+    def _standing(self) -> Iterator[_InstallRecord]:
         """Yield the installations of this client that were not undone, latest first."""
         for folder in sorted(self._numbered(), reverse=True):
             # Without a record, the program ended before it wrote the record and changed files.
@@ -215,7 +215,7 @@ class InstallRecords:
                 if not record.is_undone:
                     yield record
 
-    def _left_over(self, config: Path) -> list[InstallRecord]:
+    def _left_over(self, config: Path) -> list[_InstallRecord]:
         """Return undone installations of any client whose part of `config` is still there."""
         return [each for each in _all_records(self._all) if each.is_undone and _is_same(each.config, config)]
 
@@ -225,7 +225,7 @@ class InstallRecords:
         return [path for path in self.folder.iterdir() if path.name.isdecimal()]
 
 
-def carry_out(plan: InstallPlan, records: InstallRecords, config: Path) -> InstallRecord:
+def carry_out(plan: InstallPlan, records: InstallRecords, config: Path) -> _InstallRecord:
     """Write all files of `plan`. If one cannot be written, restore those that were.
 
     Raises:
@@ -246,7 +246,7 @@ def carry_out(plan: InstallPlan, records: InstallRecords, config: Path) -> Insta
     return record
 
 
-def forget(record: InstallRecord) -> None:
+def forget(record: _InstallRecord) -> None:
     """Delete a record with its copies."""
     shutil.rmtree(record.folder, ignore_errors=True)
 
@@ -268,7 +268,7 @@ def undo(undoing: UndoPlan) -> None:
         write(FileChange(read(path), _encoded(rest)))
 
 
-def _restored(kept: _SavedFile, record: InstallRecord) -> list[FileChange]:
+def _restored(kept: _SavedFile, record: _InstallRecord) -> list[FileChange]:
     """Return the change that restores the client's entries, or an empty list if they are as before.
 
     Raises:
@@ -389,7 +389,7 @@ def _served_by(sharer: SharingClient, section: Sequence[str]) -> Iterator[Path]:
     return (path for path in served if path is not None)
 
 
-def _all_records(folder: Path) -> Iterator[InstallRecord]:
+def _all_records(folder: Path) -> Iterator[_InstallRecord]:
     for path in sorted(folder.glob(f"*/*/{_RECORD}")):
         with contextlib.suppress(OSError, InvalidConfig):
             yield _from_wire(path.parent, path.read_bytes())
@@ -417,11 +417,11 @@ def _write_private(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _encoded(record: InstallRecord) -> bytes:
+def _encoded(record: _InstallRecord) -> bytes:
     return orjson.dumps(_to_wire(record), option=orjson.OPT_INDENT_2)
 
 
-def _to_wire(record: InstallRecord) -> dict[str, Any]:
+def _to_wire(record: _InstallRecord) -> dict[str, Any]:
     return {
         "version": 1,
         "at": record.at,
@@ -442,7 +442,7 @@ def _to_wire(record: InstallRecord) -> dict[str, Any]:
     }
 
 
-def _from_wire(folder: Path, data: bytes) -> InstallRecord:
+def _from_wire(folder: Path, data: bytes) -> _InstallRecord:
     try:
         wire = orjson.loads(data)
         files = tuple(
@@ -455,7 +455,7 @@ def _from_wire(folder: Path, data: bytes) -> InstallRecord:
             )
             for each in wire["files"]
         )
-        return InstallRecord(folder, wire["at"], Path(wire["config"]), files, wire.get("undone", False))
+        return _InstallRecord(folder, wire["at"], Path(wire["config"]), files, wire.get("undone", False))
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise InvalidConfig(
             f"{folder / _RECORD}: cannot read this record", hints=["The copies next to it are the previous files."]
