@@ -29,7 +29,7 @@ from toolcrib.core.errors import InvalidConfig
 from toolcrib.definitions.pins import Pin, PinStore
 from toolcrib.operations.calling.approvals import ApprovalStore
 from toolcrib.search.vector_store import VectorStore
-from toolcrib.sources.definition_cache import DefinitionStore, Kept
+from toolcrib.sources.definition_cache import CachedDefinitions, DefinitionStore
 
 DIGEST = bytes(16)
 
@@ -60,7 +60,7 @@ def conversations(path: Path) -> int:
 
 def put_definitions(path: Path) -> None:
     with DefinitionStore(path) as store:
-        store.save("key", Kept(1.0, b"{}"))
+        store.save("key", CachedDefinitions(1.0, b"{}"))
         if store.problem is not None:
             raise OSError(store.problem)
 

@@ -23,7 +23,7 @@ from toolcrib.operations.desk import Desk
 from toolcrib.operations.schemas import document, message, request_name, response_name
 from toolcrib.operations.tools import CALLS, OPERATIONS, operation_tools
 from toolcrib.surfaces.http.openapi import openapi
-from toolcrib.surfaces.http.problems import Refused, problem_of
+from toolcrib.surfaces.http.problems import RefusedRequest, problem_of
 
 Json = Mapping[str, Any]
 
@@ -158,7 +158,7 @@ def test_the_requests_and_answers_in_the_documentation_match_the_schemas() -> No
 @pytest.mark.holds("messages.conform")
 def test_an_error_over_http_is_a_problem_of_the_schema_and_nothing_else_is() -> None:
     schema = Schema(message("Problem"))
-    refused = Refused(HTTPStatus.NOT_FOUND, "There is nothing here.", hints=["See /openapi.json."]).to_wire()
+    refused = RefusedRequest(HTTPStatus.NOT_FOUND, "There is nothing here.", hints=["See /openapi.json."]).to_wire()
     failed = problem_of(InvalidArguments("No.", next_action=NextAction("list"), details={"violations": []}))[1]
 
     assert schema.violations(refused) == schema.violations(failed) == ()

@@ -22,7 +22,7 @@ from tests.search.embedders.serving import DIM as SERVED_DIM
 from tests.search.embedders.serving import Answer, Asked, embeddings, found, serving
 
 from toolcrib.search.embedders import Embedder, EmbeddingFailed, ModelEndpoint, ModelFolder, open_embedder
-from toolcrib.search.embedding import BATCH, FLIGHTS, LOOKED_UP, PUBLISHED_S, QUERIES, Embedding, Wanted
+from toolcrib.search.embedding import BATCH, FLIGHTS, LOOKED_UP, PUBLISHED_S, QUERIES, Embedding, TextsToEmbed
 from toolcrib.search.index.meaning import Rows, Vectors
 from toolcrib.search.index.query import Query
 from toolcrib.search.vector_store import VectorStore
@@ -69,8 +69,8 @@ def vector_of(text: str) -> Rows:
     return (made / np.linalg.norm(made)).astype(np.float32)
 
 
-def wanted(texts: Iterable[str]) -> Wanted:
-    return Wanted.of((key_of(text), text) for text in texts)
+def wanted(texts: Iterable[str]) -> TextsToEmbed:
+    return TextsToEmbed.of((key_of(text), text) for text in texts)
 
 
 @contextmanager
@@ -196,7 +196,7 @@ def test_a_text_is_embedded_once_however_often_and_by_whomever_it_is_wanted() ->
 def test_what_has_no_key_is_to_have_no_vector() -> None:
     model = Model()
     with embedding(model) as service:
-        service.want("catalog", Wanted(np.array([0, 7, 0], np.uint64), lambda position: f"tool {position}"))
+        service.want("catalog", TextsToEmbed(np.array([0, 7, 0], np.uint64), lambda position: f"tool {position}"))
         assert service.settle(LONG_S)
         assert (model.documents, service.condition.wanted) == (["tool 1"], 1)
 
@@ -281,7 +281,7 @@ def test_whatever_texts_come_from_is_let_go_once_they_have_vectors() -> None:
     state = State()
     kept = weakref.ref(state)
     with embedding(Model()) as service:
-        service.want("catalog", Wanted(np.array([key_of("a")], np.uint64), state.text_at))
+        service.want("catalog", TextsToEmbed(np.array([key_of("a")], np.uint64), state.text_at))
         assert service.settle(LONG_S)
         del state
         service.want("overlay", wanted(["b"]))  # the thread has nothing of the first in its hands

@@ -44,7 +44,7 @@ from toolcrib.core.principal import CallContext
 from toolcrib.sources.mcp import StdioServer, breaker, connection, listing, pages, stdio_transport
 from toolcrib.sources.mcp.mcp_source import McpSource
 from toolcrib.sources.mcp.stdio_transport import Grace
-from toolcrib.sources.mcp.wire_messages import EDGE_BYTES, Lines, Overlong, request_answered
+from toolcrib.sources.mcp.wire_messages import EDGE_BYTES, LineSplitter, Overlong, request_answered
 
 pytestmark = pytest.mark.anyio
 
@@ -306,7 +306,7 @@ async def test_a_closed_input_does_not_spare_what_a_server_left_in_its_group(tmp
 @given(st.lists(st.integers(0, 4_000), max_size=6), st.integers(EDGE_BYTES, 3_000), st.integers(1, 5_000))
 def test_lines_are_the_same_however_they_are_cut_into_pieces(lengths: list[int], limit_bytes: int, size: int) -> None:
     text = b"\n".join(bytes(32 + at % 91 for at in range(length)) for length in lengths)
-    whole, cut = Lines(limit_bytes), Lines(limit_bytes)
+    whole, cut = LineSplitter(limit_bytes), LineSplitter(limit_bytes)
     expected = [*whole.feed(text), whole.rest()]
     lines = [line for at in range(0, len(text), size) for line in cut.feed(text[at : at + size])]
     assert [*lines, cut.rest()] == expected
@@ -320,7 +320,7 @@ def test_lines_are_the_same_however_they_are_cut_into_pieces(lengths: list[int],
 
 def test_a_line_without_end_takes_no_more_memory_than_a_message_may() -> None:
     chunk = b"x" * 65_536
-    lines = Lines(limit_bytes=2**20)
+    lines = LineSplitter(limit_bytes=2**20)
     tracemalloc.start()
     try:
         for _ in range(512):

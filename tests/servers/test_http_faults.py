@@ -37,7 +37,7 @@ from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.core.errors import ErrorCode, SourceUnavailable
 from toolcrib.core.principal import CallContext
 from toolcrib.sources.mcp import HttpServer, Patience, breaker, connection, http_transport
-from toolcrib.sources.mcp.asking import Asking
+from toolcrib.sources.mcp.asking import RequestHandlers
 from toolcrib.sources.mcp.connection import connect
 from toolcrib.sources.mcp.mcp_source import McpSource
 from toolcrib.sources.mcp.server_output import LastWords
@@ -460,7 +460,7 @@ async def test_a_server_that_does_not_hear_of_the_end_of_its_session_is_not_wait
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_transport, "END_OF_SESSION_S", 0.1)
-    said, asking = LastWords(), Asking({}, lambda method, params: never())
+    said, asking = LastWords(), RequestHandlers({}, lambda method, params: never())
 
     async def hear(message: object) -> None:
         pass

@@ -16,7 +16,7 @@ from toolcrib.core.errors import StaleExpansion
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.base import Extras, Source
 from toolcrib.sources.cached import LIFETIME_S, CachedSource
-from toolcrib.sources.definition_cache import DefinitionStore, Kept
+from toolcrib.sources.definition_cache import CachedDefinitions, DefinitionStore
 from toolcrib.sources.mcp import Patience, StdioServer
 from toolcrib.sources.mcp.mcp_source import McpSource
 from toolcrib.testing.sources import check_source
@@ -194,7 +194,7 @@ async def test_a_server_is_started_to_watch_a_resource_and_is_not_idle_while_it_
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"tools": 5}', b"\xff"])
 async def test_what_cannot_be_read_is_forgotten_and_the_source_is_asked(store: DefinitionStore, body: bytes) -> None:
     server = faulty_server()
-    store.save(key := store.key({"args": list(server.args)}), Kept(1_000_000.0, body))
+    store.save(key := store.key({"args": list(server.args)}), CachedDefinitions(1_000_000.0, body))
     crib = Toolcrib()
     crib.add_source(cached(store, server))
     async with crib:

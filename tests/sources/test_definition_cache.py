@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.sources.definition_cache import LAYOUT, DefinitionStore, Kept
+from toolcrib.sources.definition_cache import LAYOUT, CachedDefinitions, DefinitionStore
 
-KEPT = Kept(1_000.5, b'{"tools": []}')
+KEPT = CachedDefinitions(1_000.5, b'{"tools": []}')
 
 
 def test_what_was_kept_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -23,8 +23,8 @@ def test_what_was_kept_is_there_after_a_restart(tmp_path: Path) -> None:
     with DefinitionStore(tmp_path / "deep" / "cache.sqlite") as store:
         assert store.problem is None
         assert store.load(store.key({"command": "git"})) == KEPT
-        store.save(key, Kept(2_000, b"new"))
-        assert store.load(key) == Kept(2_000, b"new")
+        store.save(key, CachedDefinitions(2_000, b"new"))
+        assert store.load(key) == CachedDefinitions(2_000, b"new")
         store.forget(key)
         assert store.load(key) is None
 
@@ -102,12 +102,12 @@ def test_a_table_that_vanishes_while_it_is_used_ends_the_keeping_and_nothing_els
 
 def test_threads_share_a_store(tmp_path: Path) -> None:
     with DefinitionStore(tmp_path / "cache") as store:
-        threads = [threading.Thread(target=store.save, args=(f"k{n}", Kept(n, b"x"))) for n in range(20)]
+        threads = [threading.Thread(target=store.save, args=(f"k{n}", CachedDefinitions(n, b"x"))) for n in range(20)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert [store.load(f"k{n}") for n in range(20)] == [Kept(n, b"x") for n in range(20)]
+        assert [store.load(f"k{n}") for n in range(20)] == [CachedDefinitions(n, b"x") for n in range(20)]
 
 
 WRITER = """
@@ -157,5 +157,5 @@ def test_a_file_that_can_grow_no_more_ends_the_keeping_and_nothing_else(tmp_path
     assert (ended.returncode, ended.stdout.splitlines()) == (0, ["None", "True None"]), ended.stderr
     assert ended.stderr.count("definitions are not cached") == 1
     with DefinitionStore(path) as store:  # what was there before is whole
-        assert store.load(store.key({"command": "small"})) == Kept(1.0, b"small")
+        assert store.load(store.key({"command": "small"})) == CachedDefinitions(1.0, b"small")
         assert store.load(store.key({"command": "large"})) is None

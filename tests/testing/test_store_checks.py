@@ -13,7 +13,7 @@ from toolcrib.config.registration_store import Change, Registration, Registratio
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.operations.calling.approvals import ApprovalStore
 from toolcrib.operations.calling.approving import MemoryApprovals
-from toolcrib.sources.definition_cache import DefinitionStore, Kept
+from toolcrib.sources.definition_cache import CachedDefinitions, DefinitionStore
 from toolcrib.testing.stores import check_approvals, check_definitions, check_registrations
 
 # -- approvals --------------------------------------------------------------------------------------------------------
@@ -72,15 +72,15 @@ async def test_approvals_that_do_not_last_are_caught() -> None:
 
 class MemoryDefinitions:
     def __init__(self) -> None:
-        self.kept: dict[str, Kept] = {}
+        self.kept: dict[str, CachedDefinitions] = {}
 
     def key(self, address: Mapping[str, Any]) -> str:
         return str(hash(str(sorted(address.items()))))
 
-    def load(self, key: str) -> Kept | None:
+    def load(self, key: str) -> CachedDefinitions | None:
         return self.kept.get(key)
 
-    def save(self, key: str, kept: Kept) -> None:
+    def save(self, key: str, kept: CachedDefinitions) -> None:
         self.kept[key] = kept
 
     def forget(self, key: str) -> None:
@@ -110,13 +110,13 @@ class OneKey(MemoryDefinitions):
 
 
 class Shortening(MemoryDefinitions):
-    def save(self, key: str, kept: Kept) -> None:
-        super().save(key, Kept(kept.listed_at, kept.body[:1_000]))
+    def save(self, key: str, kept: CachedDefinitions) -> None:
+        super().save(key, CachedDefinitions(kept.listed_at, kept.body[:1_000]))
 
 
 class Rounding(MemoryDefinitions):
-    def save(self, key: str, kept: Kept) -> None:
-        super().save(key, Kept(int(kept.listed_at), kept.body))
+    def save(self, key: str, kept: CachedDefinitions) -> None:
+        super().save(key, CachedDefinitions(int(kept.listed_at), kept.body))
 
 
 class Keeping(MemoryDefinitions):

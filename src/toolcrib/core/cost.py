@@ -39,7 +39,7 @@ _LOOKS_AROUND = re.compile(r"\(\?<?[=!]|\(\?>|\\[1-9]|\\k|[*+?}]\+")
 _REPEATS = re.compile(r"(\)?)\{(\d*),?(\d*)\}")
 
 
-class Weight(NamedTuple):
+class Work(NamedTuple):
     """The work of a schema on one value. The sum of weights is the work of several schemas on the same value."""
 
     units: float = 0
@@ -50,19 +50,19 @@ class Weight(NamedTuple):
     per_square: float = 0
     """Units for the squared length of a string; more than 0 if a pattern has lookaround."""
 
-    def plus(self, other: Weight) -> Weight:
-        return Weight(self.units + other.units, self.per_char + other.per_char, self.per_square + other.per_square)
+    def plus(self, other: Work) -> Work:
+        return Work(self.units + other.units, self.per_char + other.per_char, self.per_square + other.per_square)
 
-    def or_more(self, other: Weight) -> Weight:
-        return Weight(*map(max, self, other))
+    def or_more(self, other: Work) -> Work:
+        return Work(*map(max, self, other))
 
 
-NONE = Weight()
-TOO_MUCH = Weight(math.inf, math.inf, math.inf)
+NONE = Work()
+TOO_MUCH = Work(math.inf, math.inf, math.inf)
 
 
 class Cost:
-    """The maximum work of validating values against one schema, in units; see `Weight.units`.
+    """The maximum work of validating values against one schema, in units; see `Work.units`.
 
     The work depends on how often the schema looks at one value, level by level. A chain of choices doubles that number
     with each level, so a value of sixty bytes can keep a validator busy for minutes.
@@ -71,14 +71,14 @@ class Cost:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
         self._references = References(document)
-        self._table: dict[tuple[int, int], Weight] = {}
+        self._table: dict[tuple[int, int], Work] = {}
         """The weight of a subschema on one value, by (`id` of the subschema, levels from its own value down to it)."""
         self._open: set[tuple[int, int]] = set()
-        self._own: dict[int, Weight] = {}
+        self._own: dict[int, Work] = {}
         self._anchors: Mapping[str, list[object]] | None = None
         """Subschemas by their anchors; empty if parts of the document have base URIs of their own."""
         self._is_bundle = False
-        self._levels: list[Weight] = []
+        self._levels: list[Work] = []
         """The weight of the document on one value, by the level of the value."""
         self._lock = Lock()
 
@@ -107,7 +107,7 @@ class Cost:
                 return total
         return math.inf
 
-    def _at(self, depth: int) -> Weight:
+    def _at(self, depth: int) -> Work:
         if depth >= len(self._levels):
             with self._lock:
                 while len(self._levels) <= depth:
@@ -117,10 +117,10 @@ class Cost:
                         self._levels.append(TOO_MUCH)
         return self._levels[depth]
 
-    def _weight(self, schema: object, below: int) -> Weight:
+    def _weight(self, schema: object, below: int) -> Work:
         """Return the weight of `schema` on one value, `below` levels under the value that the schema applies to."""
         if not isinstance(schema, Mapping):
-            return Weight(1) if below == 0 and isinstance(schema, bool) else NONE
+            return Work(1) if below == 0 and isinstance(schema, bool) else NONE
         found = cast("Mapping[str, Any]", schema)
         key = id(found), below
         if (known := self._table.get(key)) is not None:
@@ -139,16 +139,16 @@ class Cost:
         self._table[key] = weight
         return weight
 
-    def _inside(self, schema: Mapping[str, Any], below: int) -> Weight:
+    def _inside(self, schema: Mapping[str, Any], below: int) -> Work:
         """Return the weight of the subschemas that apply to the parts of a value: members of an object or a list."""
 
-        def most(parts: Iterable[object]) -> Weight:
+        def most(parts: Iterable[object]) -> Work:
             heaviest = NONE
             for part in parts:
                 heaviest = heaviest.or_more(self._weight(part, below))
             return heaviest
 
-        def all_of(parts: Iterable[object]) -> Weight:
+        def all_of(parts: Iterable[object]) -> Work:
             total = NONE
             for part in parts:
                 total = total.plus(self._weight(part, below))
@@ -166,23 +166,23 @@ class Cost:
         either += cast("list[object]", items) if isinstance(items, list) else [items]
         in_list = most(either).plus(all_of([schema.get("contains"), schema.get("unevaluatedItems")]))
         if schema.get("uniqueItems") is True:
-            in_list = in_list.plus(Weight(COMPARED))
+            in_list = in_list.plus(Work(COMPARED))
         return in_object.or_more(in_list)
 
-    def _own_weight(self, schema: Mapping[str, Any]) -> Weight:
+    def _own_weight(self, schema: Mapping[str, Any]) -> Work:
         """Return the weight of the keywords of `schema`, without its subschemas."""
         key = id(schema)
         if key not in self._own:
             listed = _names_in(schema.get("required"))
             for keyword in ("dependentRequired", "dependencies"):
                 listed += sum(1 + _names_in(names) for names in _schemas(schema.get(keyword)))
-            weight = Weight(len(schema) + listed + _compared(schema.get("enum")) + _compared([schema.get("const")]))
+            weight = Work(len(schema) + listed + _compared(schema.get("enum")) + _compared([schema.get("const")]))
             if isinstance(pattern := schema.get("pattern"), str):
                 weight = weight.plus(_of_pattern(pattern))
             if "multipleOf" in schema:
-                weight = weight.plus(Weight(DIVIDED))
+                weight = weight.plus(Work(DIVIDED))
             if "format" in schema:
-                weight = weight.plus(Weight(per_char=0.1))
+                weight = weight.plus(Work(per_char=0.1))
             self._own[key] = weight
         return self._own[key]
 
@@ -250,14 +250,14 @@ def _anchors_in(document: Mapping[str, Any]) -> Mapping[str, list[object]]:
     return anchors
 
 
-def _of_pattern(pattern: str) -> Weight:
+def _of_pattern(pattern: str) -> Work:
     """Return the weight of a pattern. Counted repetitions multiply the ways to match at each character."""
     ways = 1.0
     for after_group, least, most in cast("list[tuple[str, str, str]]", _REPEATS.findall(pattern)):
         times = int((most or least or "1")[:9])
         ways = ways * max(1, times) if after_group else ways + times
-    weight = Weight(1, ways + len(pattern) / 8)
-    return weight.plus(Weight(per_square=1)) if _LOOKS_AROUND.search(pattern) else weight
+    weight = Work(1, ways + len(pattern) / 8)
+    return weight.plus(Work(per_square=1)) if _LOOKS_AROUND.search(pattern) else weight
 
 
 def _compared(values: object) -> float:

@@ -27,7 +27,7 @@ from toolcrib.search.embedders import Embedder
 from toolcrib.search.index.query import Query
 
 if TYPE_CHECKING:
-    from toolcrib.search.embedding import Embedding, Wanted
+    from toolcrib.search.embedding import Embedding, TextsToEmbed
     from toolcrib.search.index.history import History
     from toolcrib.search.index.meaning import Understood
     from toolcrib.search.past_calls import Histories
@@ -222,13 +222,13 @@ def _as_it_is(embedder: Embedder) -> Embedder:
     return embedder
 
 
-def _wanted(state: CatalogState) -> Wanted:
+def _wanted(state: CatalogState) -> TextsToEmbed:
     import numpy as np  # noqa: PLC0415  only needed with a model
 
-    from toolcrib.search.embedding import Wanted  # noqa: PLC0415  imports numpy too
+    from toolcrib.search.embedding import TextsToEmbed  # noqa: PLC0415  imports numpy too
 
     keys = [part.segment.keys[part.mask] for part in state.index.parts]
-    return Wanted(np.concatenate(keys) if keys else np.empty(0, np.uint64), _Texts(state).at)
+    return TextsToEmbed(np.concatenate(keys) if keys else np.empty(0, np.uint64), _Texts(state).at)
 
 
 @dataclass

@@ -70,7 +70,7 @@ _SMALL = 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TextsToEmbed:
     """The texts that should have vectors."""
 
     keys: Keys
@@ -79,7 +79,7 @@ class Wanted:
     """Returns the text at a position in `keys`. Called in the background, and only for missing vectors."""
 
     @classmethod
-    def of(cls, texts: Iterable[tuple[int, str]]) -> Wanted:
+    def of(cls, texts: Iterable[tuple[int, str]]) -> TextsToEmbed:
         """Make it from pairs of a key and its text."""
         pairs = list(texts)
         return cls(np.array([key for key, _ in pairs], np.uint64), lambda position: pairs[position][1])
@@ -128,7 +128,7 @@ class Embedding:
         self._clock = clock
         self._changed = threading.Condition()
         # The following attributes are protected by that lock. The later ones belong to the thread.
-        self._wanted: OrderedDict[Hashable, Wanted] = OrderedDict()
+        self._wanted: OrderedDict[Hashable, TextsToEmbed] = OrderedDict()
         self._is_dirty = False
         self._is_closed = False
         self._is_settled = True
@@ -153,7 +153,7 @@ class Embedding:
         """A snapshot of the vectors so far. None before the model is loaded."""
         return self._vectors
 
-    def want(self, owner: Hashable, wanted: Wanted | None) -> None:
+    def want(self, owner: Hashable, wanted: TextsToEmbed | None) -> None:
         """Replace the texts that `owner` wants with `wanted`. None means that it wants nothing.
 
         The texts that were requested last are embedded first.
@@ -362,7 +362,7 @@ class Embedding:
 
     def _step(self) -> bool:
         """Embed some texts, or wait until there is work. Returns False when the embedding is closed."""
-        wanted: list[Wanted] | None = None
+        wanted: list[TextsToEmbed] | None = None
         with self._changed:
             if self._is_settled:
                 self._changed.wait_for(lambda: self._is_dirty or self._is_closed)
@@ -380,7 +380,7 @@ class Embedding:
             self._rest_assured()
         return True
 
-    def _plan(self, wanted: list[Wanted]) -> None:
+    def _plan(self, wanted: list[TextsToEmbed]) -> None:
         """Find the wanted texts without vectors, and discard unwanted vectors if they are too many."""
         table = self._opened_table
         keys = np.concatenate([np.empty(0, np.uint64), *(each.keys for each in wanted)])
@@ -538,7 +538,7 @@ class _Place:
         return _digest(self.text)
 
 
-def _places(wanted: Sequence[Wanted], starts: NDArray[np.int64], places: NDArray[np.int64]) -> Iterator[_Place]:
+def _places(wanted: Sequence[TextsToEmbed], starts: NDArray[np.int64], places: NDArray[np.int64]) -> Iterator[_Place]:
     """Yield the texts at `places`, which are positions in all wanted texts concatenated. Each is read when needed."""
     owners: NDArray[np.int64] = np.searchsorted(starts, places, side="right") - 1
     within: list[int] = (places - starts[owners]).tolist()

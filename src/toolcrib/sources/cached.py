@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.sources.base import Extras, Listing, SetAside, Source
-from toolcrib.sources.definition_cache import Definitions, Kept
+from toolcrib.sources.definition_cache import CachedDefinitions, Definitions
 from toolcrib.sources.tool_definitions import read_definitions
 from toolcrib.sources.wrapper import WrapperSource
 
@@ -56,7 +56,7 @@ class CachedSource(WrapperSource):
                 return kept
         self.stands_in = False
         listing = await super().list_tools()
-        self._store.save(self._key, Kept(self._now(), _written(listing)))
+        self._store.save(self._key, CachedDefinitions(self._now(), _written(listing)))
         return listing
 
     @property

@@ -34,7 +34,7 @@ _LAYOUT = Layout.of(LAYOUT, _TABLES)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedDefinitions:
     """The definitions stored under one key."""
 
     listed_at: float
@@ -50,11 +50,11 @@ class Definitions(Protocol):
         """Return the key for the JSON value `address`. The key reveals nothing of the secrets in it."""
         ...
 
-    def load(self, key: str) -> Kept | None:
+    def load(self, key: str) -> CachedDefinitions | None:
         """Return what is stored under `key`, or None."""
         ...
 
-    def save(self, key: str, kept: Kept) -> None:
+    def save(self, key: str, kept: CachedDefinitions) -> None:
         """Store this under `key`, in place of an earlier value."""
         ...
 
@@ -89,7 +89,7 @@ class DefinitionStore:
         """
         return hmac.new(self._secret, canonical_bytes(address), hashlib.sha256).hexdigest()
 
-    def load(self, key: str) -> Kept | None:
+    def load(self, key: str) -> CachedDefinitions | None:
         """Return what is stored under `key`; None if there is nothing, or the file does not work."""
         with self._using:
             if self._file is None:
@@ -99,9 +99,9 @@ class DefinitionStore:
             except sqlite3.Error as error:
                 self._set_aside(error)
                 return None
-        return None if row is None else Kept(float(row[0]), bytes(row[1]))
+        return None if row is None else CachedDefinitions(float(row[0]), bytes(row[1]))
 
-    def save(self, key: str, kept: Kept) -> None:
+    def save(self, key: str, kept: CachedDefinitions) -> None:
         """Store this under `key`, in place of an earlier value."""
         with self._using:
             if self._file is None:

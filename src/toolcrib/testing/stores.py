@@ -15,7 +15,7 @@ import anyio
 from toolcrib.config.registration_store import Registration, Registrations
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.operations.calling import Approvals
-from toolcrib.sources.definition_cache import Definitions, Kept
+from toolcrib.sources.definition_cache import CachedDefinitions, Definitions
 
 _ROUNDS = 8
 """The number of approvals that are stored concurrently."""
@@ -67,17 +67,17 @@ def check_definitions(open_store: Callable[[], Definitions]) -> None:
     assert store.key({**address, "env": {}}) != key, "two addresses have the same key"
     assert open_store().key(address) == key, "the key changed after the store was opened again"
     assert store.load(key) is None, "the store contains an entry that was never saved"
-    for kept in (Kept(1_000.5, b'{"tools": []}'), Kept(2_000.0, b"\x00\xff" * 100_000)):
+    for kept in (CachedDefinitions(1_000.5, b'{"tools": []}'), CachedDefinitions(2_000.0, b"\x00\xff" * 100_000)):
         store.save(key, kept)
         assert store.load(key) == kept, "the loaded entry differs from the saved one"
         assert open_store().load(key) == kept, "a saved entry is not loaded after the store was opened again"
     other = store.key({"command": "other"})
-    store.save(other, Kept(1.0, b"other"))
+    store.save(other, CachedDefinitions(1.0, b"other"))
     store.forget(key)
     store.forget(key)
     assert store.load(key) is None, "a deleted entry is loaded"
     assert open_store().load(key) is None, "a deleted entry is loaded after the store was opened again"
-    assert store.load(other) == Kept(1.0, b"other"), "deleting an entry changes a different entry"
+    assert store.load(other) == CachedDefinitions(1.0, b"other"), "deleting an entry changes a different entry"
 
 
 def check_registrations(open_store: Callable[[], Registrations]) -> None:

@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from toolcrib.sources.mcp import HttpServer, StdioServer
-from toolcrib.sources.mcp.refused_requests import Closed, Refusal, Refused
+from toolcrib.sources.mcp.refused_requests import Closed, Refusal, RequestRefused
 from toolcrib.sources.mcp.server_failures import remedy, telling
 
 NPM_404 = """\
@@ -144,7 +144,7 @@ def test_a_program_that_is_not_there_is_to_be_installed(command: str, way_out: s
     ],
 )
 def test_an_address_that_refuses_is_to_be_checked(refusal: Refusal, way_out: str) -> None:
-    told = remedy(HttpServer("https://ada:s3cret@far.example/mcp?key=s3cret"), Refused(refusal), [])
+    told = remedy(HttpServer("https://ada:s3cret@far.example/mcp?key=s3cret"), RequestRefused(refusal), [])
     assert way_out in told
     assert bool(told) == bool(way_out)
     assert "s3cret" not in told

@@ -16,7 +16,7 @@ from tests.surfaces.http.asking import TIMEOUT_S
 
 from toolcrib import Toolcrib
 from toolcrib.surfaces.http.accepted_hosts import Address
-from toolcrib.surfaces.http.http_connections import Bounds
+from toolcrib.surfaces.http.http_connections import ConnectionLimits
 from toolcrib.surfaces.http.http_serving import serve_http
 
 VERSION = "2026-07-28"
@@ -58,7 +58,7 @@ async def served_here(
     *,
     auth: Json | None = None,
     settings: Json | None = None,
-    bounds: Bounds | None = None,
+    bounds: ConnectionLimits | None = None,
     **servers: Json,
 ) -> AsyncGenerator[Here]:
     """`crib` and a configuration, served for the block; it is stopped without a word then."""

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from toolcrib.core.principal import Principal
 from toolcrib.surfaces.http.bodies import MAX_BYTES, SHORT_BYTES, read_object
-from toolcrib.surfaces.http.problems import Refused
+from toolcrib.surfaces.http.problems import RefusedRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -44,13 +44,13 @@ async def test_a_body_is_read_however_long_it_is(pad: str) -> None:
     "text", ['{"n": NaN, "pad": "%s"}', '{"pad": "%s", "n": -Infinity}', '{"pad": "%s"} 1', '["%s"]', '{"pad": "%s"']
 )
 async def test_what_is_no_json_object_is_refused_however_long_it_is(text: str, pad: str) -> None:
-    with pytest.raises(Refused, match="JSON"):
+    with pytest.raises(RefusedRequest, match="JSON"):
         await read_object(request_with((text % pad).encode()))
 
 
 @pytest.mark.parametrize("pad", ["", PAD], ids=["short", "long"])
 async def test_what_is_no_utf_8_is_refused_however_long_it_is(pad: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedRequest):
         await read_object(request_with(b'{"a": "\xff%s"}' % pad.encode()))
 
 

@@ -19,13 +19,13 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from tests.waiting import DEADLINE_S, until
 
-from toolcrib.surfaces.http.http_connections import BoundedConnection, Bounds, Connections
-from toolcrib.surfaces.http.http_serving import HttpServer
+from toolcrib.surfaces.http.http_connections import BoundedConnection, ConnectionLimits, Connections
+from toolcrib.surfaces.http.http_serving import BoundedServer
 
 pytestmark = pytest.mark.anyio
 
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
-SOON = Bounds(head_s=0.05, body_s=0.05, unread_s=0.05)
+SOON = ConnectionLimits(head_s=0.05, body_s=0.05, unread_s=0.05)
 """What a test that waits for the end of a connection grants."""
 
 
@@ -83,7 +83,7 @@ class App:
 class Served:
     app: App
     port: int
-    server: HttpServer
+    server: BoundedServer
     stack: AsyncExitStack
 
     async def open(self, sent: bytes = b"") -> tuple[StreamReader, StreamWriter]:
@@ -99,10 +99,10 @@ class Served:
 
 
 @asynccontextmanager
-async def served(bounds: Bounds) -> AsyncGenerator[Served]:
+async def served(bounds: ConnectionLimits) -> AsyncGenerator[Served]:
     app = App()
     with socket.create_server(("127.0.0.1", 0)) as bound:
-        server = HttpServer(app.routes, Connections(bounds), lambda: None)
+        server = BoundedServer(app.routes, Connections(bounds), lambda: None)
         async with AsyncExitStack() as stack:
             serving = asyncio.create_task(server.serve(sockets=[bound]))
             await until(lambda: server.started, "the server listens")
@@ -191,7 +191,7 @@ async def test_a_client_that_does_not_read_its_answer_is_let_go() -> None:
 
 
 async def test_a_client_that_reads_slowly_gets_its_whole_answer() -> None:
-    async with served(Bounds(unread_s=0.5)) as here:
+    async with served(ConnectionLimits(unread_s=0.5)) as here:
         reader, _ = await here.open(b"GET /large HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
         got = 0
         while part := await reader.read(256 * 1024):
@@ -202,7 +202,7 @@ async def test_a_client_that_reads_slowly_gets_its_whole_answer() -> None:
 
 async def test_requests_that_are_sent_ahead_do_not_fill_the_memory() -> None:
     ahead = 40_000
-    async with served(Bounds()) as here:
+    async with served(ConnectionLimits()) as here:
         here.app.go_on.set()
         reader, writer = await here.open(GET.replace(b"/", b"/events", 1) * ahead)
         most = 0
@@ -216,7 +216,7 @@ async def test_requests_that_are_sent_ahead_do_not_fill_the_memory() -> None:
 
 async def test_hundreds_of_silent_connections_keep_nobody_from_being_answered() -> None:
     """Ten times as many as there may be: those that sent nothing make room, and those with requests go on."""
-    async with served(Bounds(connections=40)) as here:
+    async with served(ConnectionLimits(connections=40)) as here:
         calling, _ = await here.open(b"GET /long HTTP/1.1\r\nHost: here\r\n\r\n")
         await until(lambda: here.app.asked_to_wait, "the long request is under way")
         kept, kept_writer = await here.open(GET)
@@ -236,7 +236,7 @@ async def test_hundreds_of_silent_connections_keep_nobody_from_being_answered() 
 
 
 async def test_where_every_connection_has_a_request_under_way_a_new_one_is_told_to_come_again() -> None:
-    async with served(Bounds(connections=3)) as here:
+    async with served(ConnectionLimits(connections=3)) as here:
         busy = [(await here.open(b"GET /long HTTP/1.1\r\nHost: here\r\n\r\n"))[0] for _ in range(3)]
         await until(lambda: here.app.asked_to_wait == 3, "all of them are under way")
         refused, _ = await here.open(GET)
@@ -252,9 +252,9 @@ def test_the_limit_of_open_files_is_raised_and_connections_get_half_of_it() -> N
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-        bounds = Bounds.of_this_process()
+        bounds = ConnectionLimits.of_this_process()
         raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert raised > 256
-    assert bounds.connections == min(Bounds().connections, raised // 2)
+    assert bounds.connections == min(ConnectionLimits().connections, raised // 2)

@@ -19,7 +19,7 @@ from tests.waiting import DEADLINE_S, until
 from toolcrib import Toolcrib
 from toolcrib.sources.base import Extras, Listing
 from toolcrib.surfaces.auth import admitted_requests
-from toolcrib.surfaces.http.http_connections import Bounds
+from toolcrib.surfaces.http.http_connections import ConnectionLimits
 from toolcrib.surfaces.mcp_gateway import http, subscriptions
 from toolcrib.testing.scripted_source import ScriptedSource
 
@@ -160,7 +160,7 @@ class Waiting:
 async def test_a_principal_has_only_so_many_requests_under_way_and_others_have_theirs(
     tmp_path: Path, waiting: Waiting
 ) -> None:
-    crib, bounds = Toolcrib(), Bounds(connections=12)
+    crib, bounds = Toolcrib(), ConnectionLimits(connections=12)
     crib.add(waiting.wait)
     answered: list[int] = []
     async with served_here(tmp_path, crib, auth={"tokens": TOKENS}, bounds=bounds) as here:

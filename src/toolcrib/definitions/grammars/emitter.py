@@ -16,7 +16,7 @@ from toolcrib.definitions.grammars import codepoints, numbers
 from toolcrib.definitions.grammars.codepoints import CHAR, CHAR_RULES, spelled
 from toolcrib.definitions.grammars.gbnf import MAX_REPEATS, Chars, Literal, Ref, Repeat, Rule, Symbol
 from toolcrib.definitions.grammars.gbnf import Sequence as Symbols
-from toolcrib.definitions.grammars.numbers import INTEGER, NUMBER, NUMBER_RULES, Bounds
+from toolcrib.definitions.grammars.numbers import INTEGER, NUMBER, NUMBER_RULES, NumberRange
 from toolcrib.definitions.grammars.regular_expressions import (
     ANY,
     FORMATS,
@@ -29,7 +29,7 @@ from toolcrib.definitions.grammars.regular_expressions import (
     lengths,
     parsed,
 )
-from toolcrib.definitions.grammars.schema_places import TYPES, Leaf, Part, Places, TooLarge, fits_type
+from toolcrib.definitions.grammars.schema_places import TYPES, Leaf, PlacedSchema, Places, TooLarge, fits_type
 
 MAX_SYMBOLS = 200_000
 """The number of symbols in the rules of one schema. A larger schema is not enforced."""
@@ -205,7 +205,9 @@ class Emitter:
 
     # Enumerations
 
-    def _enumerated(self, leaf: Leaf, part: Part, values: Sequence[Any], types: frozenset[str]) -> list[Symbols]:
+    def _enumerated(
+        self, leaf: Leaf, part: PlacedSchema, values: Sequence[Any], types: frozenset[str]
+    ) -> list[Symbols]:
         found: list[Symbols] = []
         for value in self._fitting([value for value in values if fits_type(value, types)], leaf, part):
             try:
@@ -214,7 +216,7 @@ class Emitter:
                 continue  # no string can represent it, or it is not worth writing
         return found
 
-    def _fitting(self, values: list[Any], leaf: Leaf, enumerating: Part) -> list[Any]:
+    def _fitting(self, values: list[Any], leaf: Leaf, enumerating: PlacedSchema) -> list[Any]:
         """Return the `values` that match all keywords except the enumeration of the part `enumerating`."""
         for part in leaf.parts:
             values = self._formatted(values, part)
@@ -231,7 +233,7 @@ class Emitter:
                 self.places.report(part.pointer, keyword, "it is not enforced next to an enumeration")
         return values
 
-    def _formatted(self, values: list[Any], part: Part) -> list[Any]:
+    def _formatted(self, values: list[Any], part: PlacedSchema) -> list[Any]:
         said = part.get("format", str)
         if said in FORMATS:
             return [value for value in values if not isinstance(value, str) or re.search(FORMATS[said], value)]
@@ -505,7 +507,7 @@ class Emitter:
 
     def _numeric(self, leaf: Leaf, *, is_integer: bool) -> list[Symbols]:
         self._report_ignored(leaf, "number")
-        bounds = Bounds()
+        bounds = NumberRange()
         for part in leaf.parts:
             step = part.get("multipleOf", (int, float))
             if step is not None and step != 1:
@@ -517,7 +519,7 @@ class Emitter:
             return [(Ref(INTEGER),)] if bounds.is_open else list(numbers.integers(bounds))
         return [(Ref(NUMBER),)] if bounds.is_open else list(numbers.numbers(bounds))
 
-    def _within(self, bounds: Bounds, part: Part, *, is_integer: bool) -> Bounds:
+    def _within(self, bounds: NumberRange, part: PlacedSchema, *, is_integer: bool) -> NumberRange:
         low, high, no_low, no_high = bounds.low, bounds.high, bounds.excludes_low, bounds.excludes_high
         for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
             said = part.get(keyword, (int, float))
@@ -534,7 +536,7 @@ class Emitter:
                 low, no_low = bound, is_strict
             elif keyword.lower().endswith("maximum") and (high is None or (-bound, is_strict) > (-high, no_high)):
                 high, no_high = bound, is_strict
-        return Bounds(low, high, no_low, no_high)
+        return NumberRange(low, high, no_low, no_high)
 
     def _boolean(self, leaf: Leaf) -> list[Symbols]:
         self._report_ignored(leaf, "boolean")
@@ -622,7 +624,7 @@ def _alone(schema: Mapping[str, Any]) -> Schema | None:
         return None
 
 
-def _ahead(part: Part) -> list[str]:
+def _ahead(part: PlacedSchema) -> list[str]:
     """Return the pointers of the schemas for the first items."""
     for keyword in ("prefixItems", "items"):
         listed = part.get(keyword, list)
@@ -639,6 +641,6 @@ def _can_be_written(name: str) -> bool:
     return True
 
 
-def _is_any_text(part: Part) -> bool:
+def _is_any_text(part: PlacedSchema) -> bool:
     names: object = part.schema["propertyNames"]
     return names in (True, {}, {"type": "string"})

@@ -53,7 +53,7 @@ NUMBER_RULES: dict[str, Rule] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class NumberRange:
     """The range from `low` to `high`. None means no bound on that side."""
 
     low: Fraction | None = None
@@ -66,7 +66,7 @@ class Bounds:
         return self.low is None and self.high is None
 
 
-def integers(bounds: Bounds) -> tuple[Sequence, ...]:
+def integers(bounds: NumberRange) -> tuple[Sequence, ...]:
     """Return alternatives for the integers in `bounds` with at most `MAX_DIGITS` digits, each with one spelling.
 
     Empty if there is no such integer.
@@ -91,7 +91,7 @@ def can_hold(bound: Fraction) -> bool:
     return bound.denominator == 1 and abs(bound) < 10 ** (_EXACT_DIGITS - 1)
 
 
-def numbers(bounds: Bounds) -> tuple[Sequence, ...]:
+def numbers(bounds: NumberRange) -> tuple[Sequence, ...]:
     """Return alternatives for the numbers in `bounds`. `can_hold` must be true for both ends.
 
     Exponents are not allowed where they could lead out of the bounds.

@@ -62,7 +62,7 @@ class Unenforced:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlacedSchema:
     """One schema that applies to a place, and its JSON Pointer."""
 
     pointer: str
@@ -83,7 +83,7 @@ class Part:
 class Leaf:
     """Parts that all apply to one place, without open choices. With `never`, no value is valid."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PlacedSchema, ...]
     never: bool = False
     is_lone: bool = False
     """Whether the first part, with everything that it refers to, is the only one at this place."""
@@ -104,7 +104,7 @@ class Leaf:
         return found
 
     @property
-    def values(self) -> tuple[Part, Sequence[Any]] | None:
+    def values(self) -> tuple[PlacedSchema, Sequence[Any]] | None:
         """The first enumeration and its part. `const` counts as an enumeration of one value. None if neither exists."""
         for part in self.parts:
             if "const" in part.schema:
@@ -191,7 +191,7 @@ class Places:
         Raises:
             TooLarge: more than `MAX_STEPS` schemas were visited.
         """
-        seen: dict[str, Part] = {}
+        seen: dict[str, PlacedSchema] = {}
         never = False
         waiting = list(reversed(pointers))
         while waiting:
@@ -201,9 +201,9 @@ class Places:
             schema = at_reference(self.document, _fragment(pointer))
             if schema is False:
                 never = True
-            part = Part(pointer, cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {})
+            part = PlacedSchema(pointer, cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {})
             if self._is_old and "$ref" in part.schema:  # in old dialects, `$ref` hides the keywords next to it
-                part = Part(pointer, {"$ref": part.schema["$ref"]})
+                part = PlacedSchema(pointer, {"$ref": part.schema["$ref"]})
             if pointer and isinstance(part.schema.get("$id"), str):
                 self.report(pointer, "$id", "references are resolved only from the top of the schema")
             seen[pointer] = part
@@ -213,7 +213,7 @@ class Places:
             waiting += reversed([*self._referred(part), *_listed(part, "allOf")])
         return Leaf(tuple(seen.values()), never)
 
-    def _referred(self, part: Part) -> list[str]:
+    def _referred(self, part: PlacedSchema) -> list[str]:
         for keyword in ("$dynamicRef", "$recursiveRef"):
             if keyword in part.schema:
                 self.report(part.pointer, keyword, "its target depends on the schema that refers to it")
@@ -261,7 +261,7 @@ class Places:
             waiting += [((*key, branch), settled) for branch in reversed(branches)]
         return list(found.values())
 
-    def _look_for_overlaps(self, place: tuple[str, ...], part: Part, branches: list[str]) -> None:
+    def _look_for_overlaps(self, place: tuple[str, ...], part: PlacedSchema, branches: list[str]) -> None:
         """Report a `oneOf` unless the output for one branch can never match a different branch."""
         if len(branches) > MAX_COMPARED:
             self.report(part.pointer, "oneOf", f"only up to {MAX_COMPARED} alternatives are compared")
@@ -318,7 +318,7 @@ def _never_meet(one: Leaf, other: Leaf) -> bool:
 def _said_types(leaf: Leaf) -> frozenset[str]:
     """Return the declared types. No type is implied by keywords."""
     return Leaf(
-        tuple(Part(part.pointer, {"type": part.schema["type"]}) for part in leaf.parts if "type" in part.schema)
+        tuple(PlacedSchema(part.pointer, {"type": part.schema["type"]}) for part in leaf.parts if "type" in part.schema)
     ).types
 
 
@@ -343,7 +343,7 @@ def _identity(value: Any) -> object:
             return ("array", tuple(_identity(inner) for inner in cast("Sequence[Any]", value)))
 
 
-def _listed(part: Part, keyword: str) -> list[str]:
+def _listed(part: PlacedSchema, keyword: str) -> list[str]:
     return [f"{part.pointer}/{keyword}/{at}" for at in range(len(part.get(keyword, list) or ()))]
 
 

@@ -17,7 +17,15 @@ from typing import Any, cast
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.schema import Schema, type_name
 from toolcrib.definitions.grammars.regular_expressions import UnheldPattern, parsed
-from toolcrib.definitions.grammars.schema_places import TYPES, Leaf, Part, Places, TooLarge, Unenforced, fits_type
+from toolcrib.definitions.grammars.schema_places import (
+    TYPES,
+    Leaf,
+    PlacedSchema,
+    Places,
+    TooLarge,
+    Unenforced,
+    fits_type,
+)
 
 MAX_PROPERTIES = 5_000
 """The number of properties in one schema. This is OpenAI's limit."""
@@ -131,7 +139,7 @@ class _Writer:
             return None
         return told | {"anyOf": distinct}
 
-    def _lose_defaults(self, parts: Sequence[Part]) -> None:
+    def _lose_defaults(self, parts: Sequence[PlacedSchema]) -> None:
         for part in parts:
             if "default" in part.schema:
                 self._lose(part.pointer, "default", _REFUSED)
@@ -163,7 +171,7 @@ class _Writer:
                 found.append(said)
         return found
 
-    def _enumerated(self, part: Part, values: Sequence[Any], types: frozenset[str]) -> list[dict[str, Any]]:
+    def _enumerated(self, part: PlacedSchema, values: Sequence[Any], types: frozenset[str]) -> list[dict[str, Any]]:
         plain = [value for value in values if fits_type(value, types) and not isinstance(value, Mapping | list)]
         if len(plain) < len(values):
             self._lose(part.pointer, "enum", "strict modes accept only strings, numbers, booleans and null as values")
@@ -237,7 +245,7 @@ class _Writer:
                     self._lose(part.pointer, keyword, _REFUSED)
 
 
-def _told(parts: Sequence[Part]) -> dict[str, Any]:
+def _told(parts: Sequence[PlacedSchema]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for part in parts:
         for keyword in _TOLD:
@@ -246,7 +254,7 @@ def _told(parts: Sequence[Part]) -> dict[str, Any]:
     return found
 
 
-def _says_nothing(part: Part, keyword: str) -> bool:
+def _says_nothing(part: PlacedSchema, keyword: str) -> bool:
     said: object = part.schema[keyword]
     return said is False or said in ({}, {"type": "string"})
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from toolcrib.core.digests import BYTES_PER_TOKEN, size_of
 from toolcrib.core.tools import Tool
 from toolcrib.definitions.lint.findings import Problem
-from toolcrib.definitions.lint.linted_tool import Definition, mapping
+from toolcrib.definitions.lint.linted_tool import LintedTool, mapping
 from toolcrib.search.index.tokens import terms, words
 
 MIN_CHARS = 20
@@ -40,20 +40,20 @@ _SAYS_NOTHING = frozenset(
 """Stems that say nothing about a specific tool."""
 
 
-def missing(definition: Definition) -> Iterator[Problem]:
+def missing(definition: LintedTool) -> Iterator[Problem]:
     """Find tools without a description."""
     if not definition.tool.description.strip():
         yield Problem("it has no description", _SAY, ("/description",))
 
 
-def boilerplate(definition: Definition) -> Iterator[Problem]:
+def boilerplate(definition: LintedTool) -> Iterator[Problem]:
     """Find placeholder descriptions."""
     tool = definition.tool
     if _is_placeholder(tool.description):
         yield Problem(f"the description is a placeholder: {_quoted(tool.description)}", _SAY, ("/description",))
 
 
-def name_again(definition: Definition) -> Iterator[Problem]:
+def name_again(definition: LintedTool) -> Iterator[Problem]:
     """Find descriptions that only repeat the name."""
     tool = definition.tool
     said = set(definition.description_terms)
@@ -66,7 +66,7 @@ def name_again(definition: Definition) -> Iterator[Problem]:
         )
 
 
-def short(definition: Definition) -> Iterator[Problem]:
+def short(definition: LintedTool) -> Iterator[Problem]:
     """Find descriptions that are too short."""
     tool = definition.tool
     text = " ".join(tool.description.split())
@@ -84,7 +84,7 @@ def short(definition: Definition) -> Iterator[Problem]:
         )
 
 
-def long(definition: Definition) -> Iterator[Problem]:
+def long(definition: LintedTool) -> Iterator[Problem]:
     """Find descriptions that some endpoints refuse because of their length."""
     length = len(definition.tool.description)
     if length > MAX_CHARS:
@@ -98,7 +98,7 @@ def long(definition: Definition) -> Iterator[Problem]:
 _SAY = "Describe what the tool does, what it works on, what it returns, and when to use it"
 
 
-def _known(tool: Tool, definition: Definition) -> frozenset[str]:
+def _known(tool: Tool, definition: LintedTool) -> frozenset[str]:
     return definition.name_terms | _SAYS_NOTHING | frozenset(terms(tool.source, keep_stopwords=True))
 
 
@@ -112,7 +112,7 @@ def _quoted(text: str, limit: int = 80) -> str:
     return f'"{line if len(line) <= limit else line[: limit - 1] + "…"}"'
 
 
-def over_budget(definition: Definition) -> Iterator[Problem]:
+def over_budget(definition: LintedTool) -> Iterator[Problem]:
     """Find definitions with more than `definition.limits.max_tokens` estimated tokens."""
     tool = definition.tool
     total = estimated_tokens({"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema})
@@ -138,7 +138,7 @@ _CONSIDERED = 2
 """How many words at the start of a name may be its verb: `delete_file`, `repo_delete`. Later words are nouns."""
 
 
-def contradictory(definition: Definition) -> Iterator[Problem]:
+def contradictory(definition: LintedTool) -> Iterator[Problem]:
     """Find tools that claim to be read-only and also destructive."""
     claims = mapping(definition.tool.wire.get("annotations")) or {}
     if claims.get("readOnlyHint") is True and claims.get("destructiveHint") is True:
@@ -149,7 +149,7 @@ def contradictory(definition: Definition) -> Iterator[Problem]:
         )
 
 
-def doubtful(definition: Definition) -> Iterator[Problem]:
+def doubtful(definition: LintedTool) -> Iterator[Problem]:
     """Find tools that claim to be read-only, but whose name says that they change something."""
     tool = definition.tool
     verbs = [word for word in list(words(tool.name))[:_CONSIDERED] if word in _CHANGING]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from toolcrib.core.tools import Tool
-from toolcrib.definitions.lint.linted_tool import Definition
+from toolcrib.definitions.lint.linted_tool import LintedTool
 
 
 class Level(StrEnum):
@@ -46,7 +46,7 @@ class Problem:
 class ToolCheck(Protocol):
     """Checks one definition. Never raises, whatever the definition contains."""
 
-    def __call__(self, definition: Definition, /) -> Iterable[Problem]: ...
+    def __call__(self, definition: LintedTool, /) -> Iterable[Problem]: ...
 
 
 class CatalogCheck(Protocol):
@@ -56,7 +56,7 @@ class CatalogCheck(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LintRule:
     """One thing that can be wrong."""
 
     id: str
@@ -77,7 +77,7 @@ class Rule:
 class Finding:
     """One problem and its place."""
 
-    rule: Rule
+    rule: LintRule
     where: str
     """What a person would search for: a tool id, or the place of something else."""
     problem: Problem

@@ -50,7 +50,7 @@ DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Subschema:
     """One subschema of an input schema."""
 
     place: str
@@ -63,7 +63,7 @@ class Part:
     """Properties that are declared by other schemas that apply to the same value."""
 
 
-class Definition:
+class LintedTool:
     """One tool with derived facts. Each fact is computed when a rule first asks for it."""
 
     def __init__(self, tool: Tool, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -86,7 +86,7 @@ class Definition:
         return suspicions_in(self.tool)
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Subschema, ...]:
         """The subschemas of the input schema, each once, breadth first. At most `MAX_PARTS`, at most `MAX_DEPTH` deep.
 
         Definitions that no reference uses are left out, because some servers send the definitions of all tools with
@@ -95,14 +95,14 @@ class Definition:
         return tuple(_parts(self.tool.input_schema))
 
     @property
-    def parameters(self) -> Iterator[Part]:
+    def parameters(self) -> Iterator[Subschema]:
         return (part for part in self.parts if part.parameter is not None)
 
     def declared_by(self, schema: Json) -> frozenset[str]:
         """Return the properties that `schema` declares, itself or through schemas that apply to the same value."""
         return _declared(schema, self.tool.input_schema)
 
-    def texts_of(self, part: Part) -> Iterator[str]:
+    def texts_of(self, part: Subschema) -> Iterator[str]:
         """Yield the descriptions of a parameter: its own, and those of the schemas it refers to or may match."""
         texts = (each.get("description") for each in _applied(part.schema, self.tool.input_schema))
         return (text for text in texts if isinstance(text, str) and text.strip())
@@ -149,8 +149,8 @@ def step(place: str, *keys: str) -> str:
     return place + "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in keys)
 
 
-def _parts(document: Json) -> Iterator[Part]:
-    waiting, seen = deque([(Part(INPUT_SCHEMA, document), 0)]), {INPUT_SCHEMA}
+def _parts(document: Json) -> Iterator[Subschema]:
+    waiting, seen = deque([(Subschema(INPUT_SCHEMA, document), 0)]), {INPUT_SCHEMA}
     while waiting:
         part, depth = waiting.popleft()
         yield part
@@ -160,7 +160,7 @@ def _parts(document: Json) -> Iterator[Part]:
                 waiting.append((below, depth + 1))
 
 
-def _below(part: Part, document: Json, seen: Set[str]) -> Iterator[Part]:
+def _below(part: Subschema, document: Json, seen: Set[str]) -> Iterator[Subschema]:
     """Yield the direct subschemas of `part`, and the schema it refers to unless that is in `seen`."""
     schema = part.schema
     shared = part.above | _declared(schema, document) if any(key in schema for key in IN_PLACE) else frozenset[str]()
@@ -168,12 +168,12 @@ def _below(part: Part, document: Json, seen: Set[str]) -> Iterator[Part]:
         found: Json | None = {} if value is True and keys[0] == "properties" else mapping(value)
         if found is not None:
             parameter = keys[1] if keys[0] == "properties" else None
-            yield Part(step(part.place, *keys), found, parameter, shared if keys[0] in IN_PLACE else frozenset())
+            yield Subschema(step(part.place, *keys), found, parameter, shared if keys[0] in IN_PLACE else frozenset())
     ref = schema.get("$ref")
     if isinstance(ref, str) and (found := mapping(at_reference(document, ref))) is not None:
         place = INPUT_SCHEMA + unquote(ref.removeprefix("#"))
         if place not in seen:
-            yield Part(place, found, None, part.above | _declared(schema, document))
+            yield Subschema(place, found, None, part.above | _declared(schema, document))
 
 
 def _values(schema: Json) -> Iterator[tuple[tuple[str, ...], object]]:

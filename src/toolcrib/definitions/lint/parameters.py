@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.schema import Schema
 from toolcrib.definitions.lint.findings import Problem
-from toolcrib.definitions.lint.linted_tool import Definition, Json, Part, mapping, sequence, spoken, step
+from toolcrib.definitions.lint.linted_tool import Json, LintedTool, Subschema, mapping, sequence, spoken, step
 from toolcrib.definitions.lint.tool_names import listed
 
 _TYPING = ("type", "enum", "const", "$ref", "$dynamicRef", "properties", "items", "prefixItems", "not", "if")
@@ -28,7 +28,7 @@ _SAYS_SOME = re.compile(
 )
 
 
-def undocumented(definition: Definition) -> Iterator[Problem]:
+def undocumented(definition: LintedTool) -> Iterator[Problem]:
     """Find parameters without a description, both in the schema and in the tool's description."""
     parameters = list(definition.parameters)
     silent = [part for part in parameters if _is_silent(definition, part)]
@@ -40,7 +40,7 @@ def undocumented(definition: Definition) -> Iterator[Problem]:
         )
 
 
-def untyped(definition: Definition) -> Iterator[Problem]:
+def untyped(definition: LintedTool) -> Iterator[Problem]:
     """Find parameters without a type."""
     found = [part for part in definition.parameters if not _is_typed(part.schema)]
     if found:
@@ -51,7 +51,7 @@ def untyped(definition: Definition) -> Iterator[Problem]:
         )
 
 
-def values_in_words(definition: Definition) -> Iterator[Problem]:
+def values_in_words(definition: LintedTool) -> Iterator[Problem]:
     """Find string parameters whose description lists the allowed values."""
     names = {part.parameter for part in definition.parameters}
     found = [
@@ -69,7 +69,7 @@ def values_in_words(definition: Definition) -> Iterator[Problem]:
         )
 
 
-def required_undeclared(definition: Definition) -> Iterator[Problem]:
+def required_undeclared(definition: LintedTool) -> Iterator[Problem]:
     """Find names in `required` that are not properties."""
     for part in definition.parts:
         names = [name for name in sequence(part.schema.get("required")) if isinstance(name, str)]
@@ -87,7 +87,7 @@ def required_undeclared(definition: Definition) -> Iterator[Problem]:
             )
 
 
-def array_without_items(definition: Definition) -> Iterator[Problem]:
+def array_without_items(definition: LintedTool) -> Iterator[Problem]:
     """Find arrays without a schema for their items."""
     found = [part for part in definition.parts if _is_bare_array(part.schema)]
     if found:
@@ -99,7 +99,7 @@ def array_without_items(definition: Definition) -> Iterator[Problem]:
         )
 
 
-def schema_refused(definition: Definition) -> Iterator[Problem]:
+def schema_refused(definition: LintedTool) -> Iterator[Problem]:
     """Find schemas that are not valid JSON Schema."""
     tool = definition.tool
     for key, schema in (("inputSchema", tool.input_schema), ("outputSchema", tool.output_schema)):
@@ -118,7 +118,7 @@ def _how_many(few: int, all_: int) -> str:
     return f"{few} of {all_} parameters {'has' if few == 1 else 'have'}"
 
 
-def _is_silent(definition: Definition, part: Part) -> bool:
+def _is_silent(definition: LintedTool, part: Subschema) -> bool:
     name = part.parameter or ""
     return (
         not any(key in part.schema for key in ("enum", "const"))
@@ -136,7 +136,7 @@ def _is_typed(schema: Json) -> bool:
     return any((branch := mapping(each)) is not None and _is_typed(branch) for each in sequence(schema.get("allOf")))
 
 
-def _values_of(definition: Definition, part: Part) -> list[str]:
+def _values_of(definition: LintedTool, part: Subschema) -> list[str]:
     """Return the values that a string parameter's description lists.
 
     Empty if the parameter is not a string, or if its schema already limits the values.
@@ -157,5 +157,5 @@ def _is_bare_array(schema: Json) -> bool:
     return is_array and not any(key in schema for key in ("items", "prefixItems", "contains", "$ref", "enum", "const"))
 
 
-def _named(parts: Sequence[Part]) -> str:
+def _named(parts: Sequence[Subschema]) -> str:
     return listed([spoken(part.place) or "the arguments" for part in parts])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from toolcrib.definitions.lint.findings import Finding, Rule
+from toolcrib.definitions.lint.findings import Finding, LintRule
 from toolcrib.definitions.lint.lint_rules import RULES
 from toolcrib.version import VERSION
 
@@ -35,7 +35,7 @@ def sarif_log(findings: Iterable[Finding], root: Path) -> dict[str, Any]:
     }
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
+def _rule(rule: LintRule) -> dict[str, Any]:
     return {
         "id": rule.id,
         "name": "".join(word.capitalize() for word in rule.id.split("-")),

@@ -7,27 +7,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from toolcrib.core.tools import Tool
 from toolcrib.definitions.drift.suspicions import Neighbours, Suspicion, suspicions_in
 from toolcrib.definitions.lint.findings import Problem
-from toolcrib.definitions.lint.linted_tool import Definition
+from toolcrib.definitions.lint.linted_tool import LintedTool
 
 
-def hidden_characters(definition: Definition) -> Iterator[Problem]:
+def hidden_characters(definition: LintedTool) -> Iterator[Problem]:
     """Find invisible characters."""
     return _problems(definition.suspicions, "hidden-characters", "Remove them, or write them as an escape")
 
 
-def tag_characters(definition: Definition) -> Iterator[Problem]:
+def tag_characters(definition: LintedTool) -> Iterator[Problem]:
     """Find text in invisible tag characters."""
     return _problems(
         definition.suspicions, "tag-characters", "Remove them. If you did not write them, stop using the tool"
     )
 
 
-def bidi_controls(definition: Definition) -> Iterator[Problem]:
+def bidi_controls(definition: LintedTool) -> Iterator[Problem]:
     """Find text that is shown in a different order than a model reads it."""
     return _problems(definition.suspicions, "bidi-controls", "Remove them")
 
 
-def instructions(definition: Definition) -> Iterator[Problem]:
+def instructions(definition: LintedTool) -> Iterator[Problem]:
     """Find instructions that go beyond the tool."""
     return _problems(
         definition.suspicions,
@@ -36,14 +36,14 @@ def instructions(definition: Definition) -> Iterator[Problem]:
     )
 
 
-def secrets(definition: Definition) -> Iterator[Problem]:
+def secrets(definition: LintedTool) -> Iterator[Problem]:
     """Find places that hold secrets."""
     return _problems(
         definition.suspicions, "secrets-named", "Remove the places of secrets, unless the tool works with them"
     )
 
 
-def credentials(definition: Definition) -> Iterator[Problem]:
+def credentials(definition: LintedTool) -> Iterator[Problem]:
     """Find passwords and keys in URLs."""
     return _problems(
         definition.suspicions, "url-credentials", "Change the password or key, and write `user:password` instead"

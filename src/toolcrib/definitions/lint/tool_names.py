@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from toolcrib.core.names import full_names, unique_names
 from toolcrib.core.tools import Tool
 from toolcrib.definitions.lint.findings import Problem
-from toolcrib.definitions.lint.linted_tool import INPUT_SCHEMA, Definition, mapping, step
+from toolcrib.definitions.lint.linted_tool import INPUT_SCHEMA, LintedTool, mapping, step
 
 SHOWN = 5
 """How many items of a list a message shows."""
@@ -60,7 +60,7 @@ them refuse the whole request. They do not check the keys of nested objects.
 """
 
 
-def rejected(definition: Definition) -> Iterator[Problem]:
+def rejected(definition: LintedTool) -> Iterator[Problem]:
     """Find names that a provider refuses."""
     tool = definition.tool
     if refusing := [taker for taker in TAKERS if taker.refuses(tool.name)]:
@@ -78,7 +78,7 @@ def rejected(definition: Definition) -> Iterator[Problem]:
         )
 
 
-def long_with_server(definition: Definition) -> Iterator[Problem]:
+def long_with_server(definition: LintedTool) -> Iterator[Problem]:
     """Find names that are too long when a client adds the server name."""
     tool = definition.tool
     together = len(tool.source) + len(tool.name)
@@ -91,7 +91,7 @@ def long_with_server(definition: Definition) -> Iterator[Problem]:
         )
 
 
-def parameters_rejected(definition: Definition) -> Iterator[Problem]:
+def parameters_rejected(definition: LintedTool) -> Iterator[Problem]:
     """Find parameters whose names make a provider refuse the whole request."""
     names = map(str, mapping(definition.tool.input_schema.get("properties")) or {})
     odd = [name for name in names if _PARAMETER.fullmatch(name) is None]

@@ -42,7 +42,7 @@ Json = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class HttpRequest:
     """A request with all values filled in."""
 
     method: str
@@ -131,7 +131,7 @@ class Endpoint:
             body=None if self.body is None else fill(self.body, "body"),
         )
 
-    def asking(self, values: Values) -> Asking:
+    def asking(self, values: Values) -> HttpRequest:
         """Return the request with `values` in it. The endpoint must be `filled`.
 
         Raises:
@@ -148,7 +148,9 @@ class Endpoint:
         if content is not None and not any(name.lower() == b"content-type" for name, _ in headers):
             headers.append((b"Content-Type", kind))
         path = self.path.rendered(values, _encoded)
-        return Asking(self.method, f"{self.origin}{path}{'?' if search else ''}{'&'.join(search)}", headers, content)
+        return HttpRequest(
+            self.method, f"{self.origin}{path}{'?' if search else ''}{'&'.join(search)}", headers, content
+        )
 
     def _content(self, values: Values) -> tuple[bytes | None, bytes]:
         if self.json is not _ABSENT:

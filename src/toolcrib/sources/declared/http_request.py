@@ -10,7 +10,7 @@ import httpx2
 
 from toolcrib.core.errors import InvalidArguments, SourceUnavailable, ToolFailed
 from toolcrib.sources.declared.addresses import CONNECT_S, NotPublic, ScreenedTransport, UnknownHost
-from toolcrib.sources.declared.http_endpoint import Asking
+from toolcrib.sources.declared.http_endpoint import HttpRequest
 from toolcrib.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Answered:
     is_cut: bool
 
 
-async def ask(asking: Asking, *, name: str, allows_private: bool, timeout_s: float) -> Answered:
+async def ask(asking: HttpRequest, *, name: str, allows_private: bool, timeout_s: float) -> Answered:
     """Send `asking` for the tool `name`, and read the answer. No error quotes an address or a header.
 
     Raises:

@@ -35,7 +35,7 @@ class AskedSession(ClientSession):
     changed roots.
     """
 
-    def __init__(self, asking: Asking, **given: Any) -> None:
+    def __init__(self, asking: RequestHandlers, **given: Any) -> None:
         super().__init__(**given, **asking.callbacks())
         self._declared = mcp_types.ClientCapabilities.model_validate(_to_declare(asking.capabilities))
 
@@ -52,7 +52,7 @@ _Answer = TypeVar("_Answer", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class RequestHandlers:
     """Which capabilities to declare to a server, and what answers its requests."""
 
     capabilities: Mapping[str, Any]

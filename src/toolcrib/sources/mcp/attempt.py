@@ -13,7 +13,7 @@ from toolcrib.sources.base import Listing
 from toolcrib.sources.mcp.connection import Connection
 from toolcrib.sources.mcp.exchanges import Verbosity
 from toolcrib.sources.mcp.listing import LateExtras
-from toolcrib.sources.mcp.refused_requests import Closed, Refused
+from toolcrib.sources.mcp.refused_requests import Closed, RequestRefused
 from toolcrib.sources.mcp.server_failures import bottom, garbled_line, remedy, telling, unavailable
 from toolcrib.sources.mcp.server_output import LastWords, Secrets
 from toolcrib.sources.mcp.server_spec import AnyServer
@@ -72,7 +72,7 @@ class Attempt:
         if self.garbage:
             heard.append(f"It wrote something to standard output that is not an MCP message: {self.garbage[0]!r}.")
         lines = self.said.lines(self.secrets)
-        if isinstance(cause, Refused) and cause.refusal.status is not None:
+        if isinstance(cause, RequestRefused) and cause.refusal.status is not None:
             lines = []  # the earlier statuses belong to other ways of speaking to the server
         if told := " / ".join(telling(lines)):
             heard.append(f"It wrote: {told}")
@@ -93,9 +93,9 @@ class Attempt:
             case Closed():
                 connection.give_up()
                 return self.unavailable("stopped before it answered", retryable=False)
-            case Refused(refusal=refusal) if refusal.ran:
+            case RequestRefused(refusal=refusal) if refusal.ran:
                 return ToolFailed(f"`{self.name}` {refusal.what}.")
-            case Refused(refusal=refusal):
+            case RequestRefused(refusal=refusal):
                 return self.unavailable(refusal.what, error, retryable=refusal.retryable)
             case _:
                 details: dict[str, Any] = {"upstream": error.error.model_dump(mode="json", exclude_none=True)}

@@ -12,7 +12,7 @@ from mcp.shared.message import SessionMessage
 from pydantic_core import to_json
 
 from toolcrib.sources.mcp.carrier import Channel, Unanswered, Unreachable
-from toolcrib.sources.mcp.refused_requests import NO_MESSAGE, Refusal, Refused
+from toolcrib.sources.mcp.refused_requests import NO_MESSAGE, Refusal, RequestRefused
 from toolcrib.sources.mcp.server_spec import CarriedServer
 from toolcrib.sources.mcp.wire_messages import Garbled, overlong, received, refused
 
@@ -32,7 +32,7 @@ async def carried(server: CarriedServer, *, max_message_bytes: int) -> AsyncGene
             channel = await stack.enter_async_context(server.carrier.open(server.server_id))
         except Unreachable as error:
             refusal = Refusal(error.what, error.diagnosis, lasting=error.lasting, unreached=True)
-            raise Refused(refusal) from error
+            raise RequestRefused(refusal) from error
         arriving, incoming = anyio.create_memory_object_stream[Incoming](0)
         outgoing, leaving = anyio.create_memory_object_stream[SessionMessage](0)
         async with arriving, incoming, outgoing, leaving, anyio.create_task_group() as tasks:

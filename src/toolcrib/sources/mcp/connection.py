@@ -34,11 +34,11 @@ from pydantic import ValidationError
 
 from toolcrib.sources.environment import inherited
 from toolcrib.sources.mcp import pages
-from toolcrib.sources.mcp.asking import AskedSession, Asking
+from toolcrib.sources.mcp.asking import AskedSession, RequestHandlers
 from toolcrib.sources.mcp.backlog import Backlog, bounded
 from toolcrib.sources.mcp.carried_transport import carried
 from toolcrib.sources.mcp.http_transport import TIMEOUT_S, Health, HttpClient, refusal_by_sdk
-from toolcrib.sources.mcp.refused_requests import MAX_MESSAGE_BYTES, Closed, Outcomes, Refused, refusal_in
+from toolcrib.sources.mcp.refused_requests import MAX_MESSAGE_BYTES, Closed, Outcomes, RequestRefused, refusal_in
 from toolcrib.sources.mcp.server_output import LastWords, Secrets, listening
 from toolcrib.sources.mcp.server_spec import AnyServer, CarriedServer, HttpServer, StdioServer
 from toolcrib.sources.mcp.shapes import is_definition
@@ -223,7 +223,7 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         opts: CallOptions | None,
         related_request_id: RequestId | None,
     ) -> dict[str, Any]:
-        """Send a request as the SDK does, and raise `Refused` if the transport reports why there is no answer."""
+        """Send a request as the SDK does. Raise `RequestRefused` if the transport reports why there is no answer."""
         stays_open = method == "subscriptions/listen"
         self._in_flight_requests += not stays_open
         if opts is not None and (on_progress := opts.get("on_progress")) is not None:
@@ -233,7 +233,7 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         except MCPError as error:
             refusal = refusal_in(error) or refusal_by_sdk(error, self._max_message_bytes)
             if refusal is not None:
-                raise Refused(refusal) from error
+                raise RequestRefused(refusal) from error
             if self._closed:
                 raise Closed from error
             if error.code == URL_ELICITATION_REQUIRED:
@@ -316,7 +316,7 @@ async def connect(
     said: LastWords,
     *,
     call_timeout_s: float,
-    asking: Asking,
+    asking: RequestHandlers,
     on_log: OnLog = _unheard,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
 ) -> AsyncGenerator[Connection]:
@@ -364,7 +364,7 @@ async def _negotiate(session: ClientSession) -> None:
     try:
         await session.discover()
     except (MCPError, RuntimeError, ValidationError) as error:
-        if isinstance(error, Refused) and error.refusal.unreached:
+        if isinstance(error, RequestRefused) and error.refusal.unreached:
             raise  # the handshake would not reach it either
         try:
             await session.initialize()

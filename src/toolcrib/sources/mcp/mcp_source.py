@@ -25,7 +25,7 @@ from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
 from toolcrib.sources.base import FetchMethod, Listing, ProgressListener
-from toolcrib.sources.mcp.asking import Asking
+from toolcrib.sources.mcp.asking import RequestHandlers
 from toolcrib.sources.mcp.attempt import Attempt
 from toolcrib.sources.mcp.breaker import LIVED_S, Breaker
 from toolcrib.sources.mcp.connection import CAPABILITIES, WHOLE, Connection, connect
@@ -302,7 +302,7 @@ class McpSource:
         """Connect, list, and hold the connection until it ends or the source is left."""
         start_s = self._patience.start_s
         on_message = partial(self._on_message, attempt)
-        asking = Asking(self._client().capabilities, self._exchanges.ask)
+        asking = RequestHandlers(self._client().capabilities, self._exchanges.ask)
         try:
             with anyio.move_on_after(start_s) as start:
                 async with connect(

@@ -37,7 +37,7 @@ class Refusal:
     """Whether the server only serves clients that signed in with OAuth."""
 
 
-class Refused(MCPError):
+class RequestRefused(MCPError):
     """Raised to the caller of a request that the transport refused."""
 
     def __init__(self, refusal: Refusal) -> None:

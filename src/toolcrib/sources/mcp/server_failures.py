@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.uris import shown
-from toolcrib.sources.mcp.refused_requests import Closed, Refusal, Refused
+from toolcrib.sources.mcp.refused_requests import Closed, Refusal, RequestRefused
 from toolcrib.sources.mcp.server_spec import AnyServer, HttpServer, StdioServer
 
 MAX_TELLING_LINES = 3
@@ -117,7 +117,7 @@ def remedy(server: AnyServer, cause: BaseException | None, lines: Sequence[str])
     """Return what the server's owner can do, as sentences; empty if that is unknown. `lines` are the server's
     output."""
     match cause, server:
-        case Refused(refusal=refusal), HttpServer():
+        case RequestRefused(refusal=refusal), HttpServer():
             return _for_http(refusal, server)
         case httpx2.ConnectError(), HttpServer():
             return _UNREACHED
@@ -198,7 +198,7 @@ def unavailable(
     """
     told, diagnosis, retry_after_s = f"`{name}` {what}", list[str](), None
     if error is not None and not isinstance(cause := bottom(error), TimeoutError):
-        if isinstance(cause, Refused):
+        if isinstance(cause, RequestRefused):
             refusal = cause.refusal
             told += "" if what == refusal.what else f": {hidden(in_one_line(cause))}"
             diagnosis += [refusal.diagnosis] if refusal.diagnosis else []

@@ -19,7 +19,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest
 
 from toolcrib.sources.mcp.http_transport import HttpClient
-from toolcrib.sources.mcp.refused_requests import Refusal, Refused
+from toolcrib.sources.mcp.refused_requests import Refusal, RequestRefused
 from toolcrib.sources.mcp.wire_messages import Garbled, received
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ async def streamed(
         anyio.create_task_group() as tasks,
     ):
         if (refusal := await client.stream_refusal(events.response)) is not None:
-            raise Refused(refusal)
+            raise RequestRefused(refusal)
         endpoint = await tasks.start(_read, events, url, arriving, max_message_bytes)
         tasks.start_soon(_write, client, endpoint, leaving)
         try:
@@ -72,7 +72,7 @@ async def _read(
             if event.event == "endpoint" and not named:
                 endpoint, at = httpx2.URL(urljoin(url, event.data)), httpx2.URL(url)
                 if (endpoint.scheme, endpoint.host, endpoint.port) != (at.scheme, at.host, at.port):
-                    raise Refused(
+                    raise RequestRefused(
                         Refusal("named an endpoint at a different origin, which Toolcrib does not use", lasting=True)
                     )
                 named = True
@@ -87,7 +87,7 @@ async def _read(
     finally:
         await arriving.aclose()
     if not named:
-        raise Refused(Refusal("ended its event stream before it named an endpoint"))
+        raise RequestRefused(Refusal("ended its event stream before it named an endpoint"))
 
 
 async def _write(client: HttpClient, endpoint: str, leaving: MemoryObjectReceiveStream[SessionMessage]) -> None:

@@ -29,7 +29,7 @@ from mcp.shared.message import SessionMessage
 
 from toolcrib.sources.mcp.server_output import LastWords
 from toolcrib.sources.mcp.server_spec import StdioServer
-from toolcrib.sources.mcp.wire_messages import Lines, received
+from toolcrib.sources.mcp.wire_messages import LineSplitter, received
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class _Pipe:
         self.all_written = anyio.Event()
 
     async def read(self) -> None:
-        lines = Lines(self._max_message_bytes)
+        lines = LineSplitter(self._max_message_bytes)
         try:
             async for chunk in self._stdout:
                 for line in lines.feed(chunk):

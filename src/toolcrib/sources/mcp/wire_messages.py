@@ -50,7 +50,7 @@ def overlong(line: bytes) -> Overlong:
     return Overlong(line[:EDGE_BYTES] + line[-EDGE_BYTES:])
 
 
-class Lines:
+class LineSplitter:
     """Splits the bytes fed to it into lines of at most `limit_bytes`, in linear time."""
 
     def __init__(self, limit_bytes: int) -> None:

@@ -28,7 +28,7 @@ from toolcrib.surfaces.auth import (
 from toolcrib.surfaces.http.accepted_hosts import Names
 from toolcrib.surfaces.http.bodies import problem_response
 from toolcrib.surfaces.http.challenges import Challenges
-from toolcrib.surfaces.http.problems import Refused
+from toolcrib.surfaces.http.problems import RefusedRequest
 
 logger = logging.getLogger(__name__)
 
@@ -62,17 +62,17 @@ class NameCheck:
             return
         await self._app(scope, receive, send)
 
-    def _refusal(self, request: Request) -> Refused | None:
+    def _refusal(self, request: Request) -> RefusedRequest | None:
         if _path(request).startswith(HEALTH):  # health checks often use an address as the host name
             return None
         if not self._names.admit_host(request.headers.get("host")):
-            return Refused(
+            return RefusedRequest(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "Unknown host name in the `Host` header.",
                 hints=[f"The gateway's owner can add it with {self._names.hosts_set_by}."],
             )
         if not self._names.admit_origin(request.headers.get("origin")):
-            return Refused(
+            return RefusedRequest(
                 HTTPStatus.FORBIDDEN,
                 "Requests from this web origin are not allowed.",
                 hints=[f"The gateway's owner can add it to {self._names.origins_set_by}."],

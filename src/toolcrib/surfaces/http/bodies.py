@@ -18,7 +18,7 @@ from starlette.responses import Response
 from toolcrib.core.errors import ToolcribError
 from toolcrib.sources.aside import aside
 from toolcrib.sources.mcp.pieces import read_pieces
-from toolcrib.surfaces.http.problems import MEDIA_TYPE, Refused, problem_of
+from toolcrib.surfaces.http.problems import MEDIA_TYPE, RefusedRequest, problem_of
 
 MAX_BYTES = 4 * 1024 * 1024
 """The maximum length of a request body, in bytes. The MCP endpoint has the same limit."""
@@ -46,7 +46,7 @@ async def read_object(request: Request) -> Mapping[str, Any]:
         return {}
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" or request.headers.get("content-encoding", "identity") != "identity":
-        raise Refused(
+        raise RefusedRequest(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             "The request body must be JSON without a content encoding.",
             hints=["Send `Content-Type: application/json`."],
@@ -56,11 +56,13 @@ async def read_object(request: Request) -> Mapping[str, Any]:
         value = await _read(bytes(body), request.state.principal.id)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise Refused(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error.msg} at {where}.") from error
+        raise RefusedRequest(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error.msg} at {where}.") from error
     except (ValueError, RecursionError) as error:  # not UTF-8, NaN, a huge number, or nested too deeply
-        raise Refused(HTTPStatus.BAD_REQUEST, "The body is not valid JSON.") from error
+        raise RefusedRequest(HTTPStatus.BAD_REQUEST, "The body is not valid JSON.") from error
     if not isinstance(value, dict):
-        raise Refused(HTTPStatus.BAD_REQUEST, "The body must be a JSON object with the arguments of the operation.")
+        raise RefusedRequest(
+            HTTPStatus.BAD_REQUEST, "The body must be a JSON object with the arguments of the operation."
+        )
     return cast("Mapping[str, Any]", value)
 
 
@@ -93,9 +95,9 @@ def json_response(value: object, *, status: int = HTTPStatus.OK, media_type: str
     return Response(_written(value), status, {"Cache-Control": "no-store"}, media_type)
 
 
-def problem_response(error: Refused | ToolcribError) -> Response:
+def problem_response(error: RefusedRequest | ToolcribError) -> Response:
     """Return `error` as problem details."""
-    if isinstance(error, Refused):
+    if isinstance(error, RefusedRequest):
         status, problem, headers = error.status, error.to_wire(), error.headers
     else:
         status, problem, headers = problem_of(error)
@@ -111,8 +113,8 @@ def _written(value: object) -> bytes:
         return json.dumps(value, separators=(",", ":"), default=str).encode()
 
 
-def _too_large() -> Refused:
-    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body is longer than {MAX_BYTES} bytes.")
+def _too_large() -> RefusedRequest:
+    return RefusedRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body is longer than {MAX_BYTES} bytes.")
 
 
 def _no_number(name: str) -> None:

@@ -14,7 +14,7 @@ from toolcrib.surfaces.auth import (
     Stopping,
     Unauthenticated,
 )
-from toolcrib.surfaces.http.problems import Refused
+from toolcrib.surfaces.http.problems import RefusedRequest
 
 
 class Challenges:
@@ -28,7 +28,7 @@ class Challenges:
         self._authenticator = authenticator
         self._metadata_url = metadata_url
 
-    def to(self, refusal: Ending) -> Refused:
+    def to(self, refusal: Ending) -> RefusedRequest:
         """Return the response for this refusal."""
         match refusal:
             case Unauthenticated():
@@ -50,7 +50,7 @@ class Challenges:
             case Stopping():
                 status, headers = HTTPStatus.SERVICE_UNAVAILABLE, {}
         can_pass = isinstance(refusal, KeysUnavailable | Busy | Stopping)
-        return Refused(status, refusal.message, retryable=can_pass, headers=headers)
+        return RefusedRequest(status, refusal.message, retryable=can_pass, headers=headers)
 
     def _challenge(self, scopes: tuple[str, ...], **error: str) -> dict[str, str]:
         said = {"realm": "toolcrib", **error}

@@ -30,7 +30,7 @@ from toolcrib.surfaces.http.challenges import Challenges
 from toolcrib.surfaces.http.http_operations import PREFIX, OperationsApi
 from toolcrib.surfaces.http.metrics import Metrics
 from toolcrib.surfaces.http.openapi import openapi
-from toolcrib.surfaces.http.problems import INTERNAL, Refused
+from toolcrib.surfaces.http.problems import INTERNAL, RefusedRequest
 from toolcrib.surfaces.mcp_gateway.http import BUNDLE_PATH, PATH, BundleEndpoints, Endpoint
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.server import Gateway
@@ -98,7 +98,9 @@ def application(
             *_for_pages(auth.allowed_origins),
             Middleware(Admission, stays=stays, challenges=challenges, refused=metrics.count_refused),
         ],
-        exception_handlers=dict.fromkeys((Refused, ToolcribError, HTTPException, Exception), partial(_tell, exposed)),
+        exception_handlers=dict.fromkeys(
+            (RefusedRequest, ToolcribError, HTTPException, Exception), partial(_tell, exposed)
+        ),
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
@@ -161,7 +163,7 @@ async def _say_what_this_is(exposed: Sequence[str], request: Request) -> Respons
     """Answer a person who opens the address in a browser."""
     message = "This is a Toolcrib gateway. It serves tools to programs and has no web pages."
     return problem_response(
-        Refused(
+        RefusedRequest(
             HTTPStatus.NOT_FOUND,
             message,
             hints=[_offered(exposed, request), f"GET {above_path(request)}/openapi.json describes the API."],
@@ -172,12 +174,14 @@ async def _say_what_this_is(exposed: Sequence[str], request: Request) -> Respons
 async def _tell(exposed: Sequence[str], request: Request, error: Exception) -> Response:
     """Answer a failed request. Internal errors go only to the log, because their text may contain anything."""
     match error:
-        case Refused() | ToolcribError():
+        case RefusedRequest() | ToolcribError():
             return problem_response(error)
         case HTTPException():  # unknown path or method
             status = HTTPStatus(error.status_code)
             message = f"{request.method} {request.scope['path']}: {status.phrase}."
-            return problem_response(Refused(status, message, hints=[_offered(exposed, request)], headers=error.headers))
+            return problem_response(
+                RefusedRequest(status, message, hints=[_offered(exposed, request)], headers=error.headers)
+            )
         case _:
             # uvicorn also logs it, but to its own logger, which is shown only with `-v`.
             logger.error("%s %s failed", request.method, request.scope["path"], exc_info=error)

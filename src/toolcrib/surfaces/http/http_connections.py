@@ -21,7 +21,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from toolcrib.surfaces.http.problems import MEDIA_TYPE, Refused
+from toolcrib.surfaces.http.problems import MEDIA_TYPE, RefusedRequest
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ LOG_AGAIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ConnectionLimits:
     """The limits of one server for its clients."""
 
     connections: int = MOST_CONNECTIONS
@@ -60,7 +60,7 @@ class Bounds:
         return max(1, self.connections // 8)
 
     @classmethod
-    def of_this_process(cls) -> Bounds:
+    def of_this_process(cls) -> ConnectionLimits:
         """Return limits that use half of the files this process may open. The rest is for servers and stores."""
         files = _raise_file_limit()
         return cls() if files is None else cls(connections=min(MOST_CONNECTIONS, files // 2))
@@ -90,7 +90,7 @@ def _raise_file_limit() -> int | None:
 class Connections:
     """All connections of one server. uvicorn calls the object for each new connection, in place of a protocol class."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: ConnectionLimits) -> None:
         self.bounds = bounds
         self._without_request: dict[BoundedConnection, None] = {}
         """Connections that have not sent a complete head yet, oldest first."""
@@ -253,7 +253,7 @@ class BoundedConnection(H11Protocol):
             self.cycle.message_event.set()
         self._refuse(_LATE)
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: RefusedRequest) -> None:
         """Send a refusal in place of the application, and close."""
         self.transport.write(_written(refused))
         self.transport.close()
@@ -295,7 +295,7 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-def _written(refused: Refused) -> bytes:
+def _written(refused: RefusedRequest) -> bytes:
     """Return a response as bytes, after which the connection is closed."""
     body = orjson.dumps(refused.to_wire())
     lines = [
@@ -308,7 +308,7 @@ def _written(refused: Refused) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-_FULL = Refused(
+_FULL = RefusedRequest(
     HTTPStatus.SERVICE_UNAVAILABLE,
     "The gateway has reached its limit of connections, and all of them are in use.",
     hints=["Retry in a second."],
@@ -316,6 +316,6 @@ _FULL = Refused(
     headers={"Retry-After": "1"},
 )
 
-_LATE = Refused(
+_LATE = RefusedRequest(
     HTTPStatus.REQUEST_TIMEOUT, "The request took too long to arrive. Nothing ran.", hints=["Send it again."]
 )

@@ -23,7 +23,7 @@ from toolcrib.sources.mcp.connection import stop_servers_quickly
 from toolcrib.surfaces.auth import Authenticator, Stays
 from toolcrib.surfaces.http.accepted_hosts import Address, Names
 from toolcrib.surfaces.http.http_app import application
-from toolcrib.surfaces.http.http_connections import Bounds, Connections
+from toolcrib.surfaces.http.http_connections import ConnectionLimits, Connections
 from toolcrib.surfaces.http.metrics import Metrics
 from toolcrib.surfaces.mcp_gateway.http import PATH, BundleEndpoints
 from toolcrib.surfaces.mcp_gateway.server import Gateway
@@ -80,7 +80,7 @@ class Service:
         )
         self._authenticator = Authenticator(config.auth)
         self._metrics = Metrics(audit_events_lost)
-        most = Bounds.of_this_process().requests_each if requests_each is None else requests_each
+        most = ConnectionLimits.of_this_process().requests_each if requests_each is None else requests_each
         self._stays = Stays(self._authenticator, most_each=most)
         self.app = application(
             crib,
@@ -147,7 +147,7 @@ async def serve_http(
     exposed: str | Sequence[str] = DEFAULT_SET,
     audit_events_lost: Callable[[], int] = lambda: 0,
     alongside: Callable[[], Coroutine[Any, Any, None]] | None = None,
-    bounds: Bounds | None = None,
+    bounds: ConnectionLimits | None = None,
     follows: bool = True,
 ) -> None:
     """Serve until SIGINT or SIGTERM arrives. Then running calls get time to end, and all started servers are stopped.
@@ -172,7 +172,7 @@ async def serve_http(
     except OSError as error:
         raise InvalidConfig(f"{address.host}:{address.port}: {error.strerror}") from error
     here = f"http://{address.written}:{bound.getsockname()[1]}"
-    bounds = bounds or Bounds.of_this_process()
+    bounds = bounds or ConnectionLimits.of_this_process()
     service = Service(
         crib,
         config,
@@ -183,7 +183,7 @@ async def serve_http(
         requests_each=bounds.requests_each,
         follows=follows,
     )
-    server = HttpServer(service.app, Connections(bounds), service.hang_up, service.cut_off)
+    server = BoundedServer(service.app, Connections(bounds), service.hang_up, service.cut_off)
     with bound, signals_to_stop() as signals:
         async with service, anyio.create_task_group() as tasks:
             tasks.start_soon(server.stop_on, signals)
@@ -194,7 +194,7 @@ async def serve_http(
             tasks.cancel_scope.cancel()
 
 
-class HttpServer(uvicorn.Server):
+class BoundedServer(uvicorn.Server):
     """uvicorn with bounded connections. When it stops, it first ends the streams that clients would keep open."""
 
     def __init__(

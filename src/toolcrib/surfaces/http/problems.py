@@ -38,7 +38,7 @@ STATUSES: Mapping[ErrorCode, HTTPStatus] = {
 """The HTTP status of each error code."""
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request that HTTP refuses before an operation is performed."""
 
     def __init__(
@@ -88,4 +88,4 @@ def problem_of(error: ToolcribError) -> tuple[HTTPStatus, dict[str, Any], dict[s
     return status, problem, headers
 
 
-INTERNAL = Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error. See the gateway's log.")
+INTERNAL = RefusedRequest(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error. See the gateway's log.")
