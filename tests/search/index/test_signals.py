@@ -62,6 +62,7 @@ class Case:
 
 CASES = {
     "synonyms": Case("delete the invoice", [tool("s.pay_invoice"), tool("s.remove_invoice")]),
+    "partial_words": Case("delete kube", [tool("s.delete_bucket"), tool("s.delete_kubernetes")]),
     "clauses": Case(
         "Book a hotel room in the city. Then send an email to the recipient",
         [

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.search.index.meaning import Similarities
+from toolcrib.search.index.partial_words import stand_ins
 from toolcrib.search.index.query import Query
 from toolcrib.search.index.segment import Docs, Impacts, Part, Segment
 from toolcrib.search.index.synonyms import RELATED
@@ -91,6 +92,12 @@ class Words:
         self._size = sum(part.size for part in parts) + weights.unseen
         self._unseen = weights.unseen
         self._idf = dict[str, float]()
+        self._held = dict[str, int]()
+        self._stand_ins = {
+            term: stand_ins(term, parts) for term in query.terms if weights.partial_words and not self._holders(term)
+        }
+        """For each term that no visible tool has: the terms that stand in for it."""
+        self._partial = weights.partial_words
         self.weight = sum(map(self.idf, query.terms))
         """The weight of all terms of the query."""
         self._earned = [
@@ -100,10 +107,16 @@ class Words:
 
     def idf(self, term: str) -> float:
         if (known := self._idf.get(term)) is None:
+            holders = self._holders(term) + self._unseen * SHARES.get(term, 0.0)
+            known = self._idf[term] = math.log1p((self._size - holders + 0.5) / (holders + 0.5))
+        return known
+
+    def _holders(self, term: str) -> int:
+        """Return how many visible tools have `term`."""
+        if (known := self._held.get(term)) is None:
             found = (part.segment.postings(term) for part in self._parts)
             held = (part.count(each[0]) for part, each in zip(self._parts, found, strict=True) if each is not None)
-            holders = sum(held) + self._unseen * SHARES.get(term, 0.0)
-            known = self._idf[term] = math.log1p((self._size - holders + 0.5) / (holders + 0.5))
+            known = self._held[term] = sum(held)
         return known
 
     def scores(self, terms: Iterable[str]) -> list[Impacts]:
@@ -119,9 +132,13 @@ class Words:
         """
         held, said = 0.0, 0.0
         for term in self._terms:
-            impact = part.segment.impact(term, at)
+            impact, likeness = part.segment.impact(term, at), 1.0
+            for each in self._stand_ins.get(term, ()):
+                share = self._partial * each.likeness
+                if (other := share * part.segment.impact(each.term, at)) > impact:
+                    impact, likeness = other, share
             if impact:
-                held += self.idf(term)
+                held += likeness * self.idf(term)
                 said += impact * impact
         length = float(part.segment.lengths[at])
         return held / max(self.weight, _LEAST), min(1.0, math.sqrt(said) / max(length, _LEAST))
@@ -129,12 +146,18 @@ class Words:
     def _of_term(self, term: str, part: Part, weights: Weights) -> Earned | None:
         own = part.segment.postings(term)
         earned = None if own is None else (own[0], np.float32(self.idf(term)) * own[1])
-        if not weights.synonyms or term not in RELATED:
+        partial = self._stand_ins.get(term, ())
+        related = RELATED.get(term, ()) if weights.synonyms else ()
+        if not partial and not related:
             return earned
-        related = (self._related(term, other, part, weights) for other in RELATED[term])
-        return _best_of([each for each in (earned, *related) if each is not None], len(part.segment))
+        found = [
+            earned,
+            *(self._related(term, other, part, weights.synonyms) for other in related),
+            *(self._related(term, each.term, part, weights.partial_words * each.likeness) for each in partial),
+        ]
+        return _best_of([each for each in found if each is not None], len(part.segment))
 
-    def _related(self, term: str, other: str, part: Part, weights: Weights) -> Earned | None:
+    def _related(self, term: str, other: str, part: Part, share: float) -> Earned | None:
         """Return the gain by `other`, a synonym of `term`. Even if it is rare, it gains no more than the term itself.
 
         Gains 0.018 on MetaTool, 0.004 on BFCL and 0.001 on ToolBench, nothing on Seal-Tools. Adding this gain to the
@@ -143,7 +166,7 @@ class Words:
         found = part.segment.postings(other)
         if found is None:
             return None
-        return found[0], np.float32(weights.synonyms * min(self.idf(term), self.idf(other))) * found[1]
+        return found[0], np.float32(share * min(self.idf(term), self.idf(other))) * found[1]
 
 
 def clauses(query: Query, words: Words, weights: Weights) -> list[Impacts] | None:

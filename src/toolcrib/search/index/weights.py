@@ -90,6 +90,8 @@ class Weights:
 
     synonyms: float = 0.25
     """The weight of a synonym, relative to the word itself."""
+    partial_words: float = 0.6
+    """The weight of a term that stands in for a query term that no visible tool has, relative to the term itself."""
     clauses: float = 1.0
     """The weight of a query's best clause, relative to the whole query."""
     clause_parity: float = 0.75
@@ -158,7 +160,7 @@ class Weights:
         return replace(self, by_words=words, by_meaning=meaning)
 
 
-SIGNALS = ("synonyms", "clauses", "brevity", "sources", "embedding", "history")
+SIGNALS = ("synonyms", "partial_words", "clauses", "brevity", "sources", "embedding", "history")
 """The signals that can be switched off. Each is the name of a weight."""
 
 WEIGHTS = Weights()
