@@ -59,7 +59,7 @@ WRONG: list[tuple[Any, str]] = [
     ([], "toolcrib.search: "),
     ({"withuot": []}, "did you mean `without`?"),
     ({"without": [1]}, "toolcrib.search.without.0: "),
-    ({"without": ["bm25"]}, "toolcrib.search.without: `bm25` is not a signal. Use: synonyms, clauses"),
+    ({"without": ["bm25"]}, "toolcrib.search.without: `bm25` is not a signal. Use: synonyms, partial_words"),
     ({"without": ["name"]}, "`name` is not a signal"),
     ({"refuse": "no"}, "toolcrib.search.refuse: "),
     ({"embedder": "models/tiny"}, "toolcrib.search.embedder: "),
