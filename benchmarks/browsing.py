@@ -32,7 +32,7 @@ from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NoMatchInCategory
 from toolcrib.core.tools import Path, Tool
-from toolcrib.operations.showing import DEFAULT_LIMIT, Operations
+from toolcrib.operations.catalog_operations import DEFAULT_LIMIT, Operations
 from toolcrib.search.evaluation import read_queries
 from toolcrib.testing.scripted_source import ScriptedSource
 

@@ -20,7 +20,7 @@ from toolcrib.config import Config, read_config
 from toolcrib.core.digests import BYTES_PER_TOKEN
 from toolcrib.core.principal import LOCAL
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.surfaces.mcp_gateway.server import Gateway
+from toolcrib.surfaces.mcp_gateway.gateway_server import Gateway
 
 BAR_TOKENS = 1_200
 REAL_SERVERS = Path(__file__).parents[2] / "shared" / "real-servers" / "tools.json"

@@ -27,7 +27,7 @@ from toolcrib.audit.store import AuditStore
 from toolcrib.config.registration_store import Registration, RegistrationStore
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.definitions.pins import Pin, PinStore
-from toolcrib.operations.calling.approvals import ApprovalStore
+from toolcrib.operations.calling.approval_store import ApprovalStore
 from toolcrib.search.vector_store import VectorStore
 from toolcrib.sources.definition_cache import CachedDefinitions, DefinitionStore
 
@@ -379,7 +379,7 @@ from pathlib import Path
 import anyio
 import numpy as np
 from tests.audit.auditing import performed
-from toolcrib.operations.calling.approvals import ApprovalStore
+from toolcrib.operations.calling.approval_store import ApprovalStore
 from toolcrib.audit.store import AuditStore
 from toolcrib.agent.conversation_store import ConversationStore, StoredConversation
 from toolcrib.sources.definition_cache import DefinitionStore, Kept

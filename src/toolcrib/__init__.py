@@ -40,7 +40,7 @@ _NAMES = {
     "crib.crib": "Toolcrib",
     "operations.describing": "Description describe",
     "operations.discovery": "DiscoveryPlugin",
-    "operations.messages": "DetailLevel",
+    "operations.protocol_messages": "DetailLevel",
     "sources.acp.descriptors": "ToolCatalog ToolDescriptor",
     "sources.functions": "plain_tool",
     "sources.plugins": "Plugin",
@@ -113,7 +113,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which cannot 
     from toolcrib.operations.describing import Description as Description
     from toolcrib.operations.describing import describe as describe
     from toolcrib.operations.discovery import DiscoveryPlugin as DiscoveryPlugin
-    from toolcrib.operations.messages import DetailLevel as DetailLevel
+    from toolcrib.operations.protocol_messages import DetailLevel as DetailLevel
     from toolcrib.sources.acp.descriptors import ToolCatalog as ToolCatalog
     from toolcrib.sources.acp.descriptors import ToolDescriptor as ToolDescriptor
     from toolcrib.sources.functions import plain_tool as plain_tool

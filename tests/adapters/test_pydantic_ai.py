@@ -41,8 +41,8 @@ from toolcrib.core.errors import NotAuthorized, ToolNotFound
 from toolcrib.core.events import Consent, OperationPerformed
 from toolcrib.core.principal import CallContext
 from toolcrib.operations.calling import Approver
-from toolcrib.operations.calling.questions import Intent
-from toolcrib.operations.tools import ALL
+from toolcrib.operations.calling.approval_question import Intent
+from toolcrib.operations.operation_table import ALL
 from toolcrib.testing.scripted_source import ScriptedSource
 from toolcrib.testing.vendors.anthropic_requests import prefix
 from toolcrib.testing.vendors.anthropic_server import AnthropicServer
@@ -151,7 +151,7 @@ async def test_what_a_search_shows_in_full_is_brought_in_as_if_it_was_expanded()
 async def test_a_tool_is_called_by_the_handle_too_and_recorded_like_every_call() -> None:
     recorded: list[OperationPerformed] = []
     async with opened() as crib:
-        crib.desk.recorders.append(recorded.append)
+        crib.dispatcher.recorders.append(recorded.append)
         session = crib.session()
         handle = session.expand_tool("functions.loan_fee").handle
         played = Played([call("call_tool", tool_id=handle, arguments={"days": 2})], "3")
@@ -194,7 +194,7 @@ async def test_a_tool_that_is_given_and_goes_away_in_the_middle_of_a_run_is_left
         def leave(event: OperationPerformed) -> None:
             crib.remove("functions.loan_fee")
 
-        crib.desk.recorders.append(leave)
+        crib.dispatcher.recorders.append(leave)
         toolset = CribToolset[object](crib.session(), tools=["functions.loan_fee"])
         done = await create_pydantic_agent(played.model, toolset).run("Go")
 
@@ -452,7 +452,7 @@ def deferred(output: object) -> DeferredToolRequests:
 async def test_what_a_person_has_to_approve_of_is_handed_out_and_runs_once_it_is_approved() -> None:
     recorded: list[OperationPerformed] = []
     async with asking() as (crib, source):
-        crib.desk.recorders.append(recorded.append)
+        crib.dispatcher.recorders.append(recorded.append)
         played = Played([PUSHING], "Pushed.")
         agent = create_pydantic_agent(played.model, CribToolset[object](crib.session(), tools=["git.push"]))
         first = await agent.run("Push")
@@ -569,7 +569,7 @@ async def test_what_was_approved_of_for_good_is_not_asked_about() -> None:
         agent = create_pydantic_agent(played.model, CribToolset[object](session, tools=["git.push"]))
         asked = deferred((await agent.run("Push")).output)
         (about,) = asked.metadata.values()
-        await crib.desk.runner.approver.approvals.keep("local", push.id, about["toolcrib"]["definition"])
+        await crib.dispatcher.runner.approver.approvals.keep("local", push.id, about["toolcrib"]["definition"])
         again = create_pydantic_agent(
             Played([PUSHING], "Pushed.").model, CribToolset[object](session, tools=["git.push"])
         )
@@ -629,7 +629,7 @@ async def test_an_approver_asks_while_the_run_waits_and_is_told_which_call_it_is
     recorded: list[OperationPerformed] = []
     person = Person(answer)
     async with asking() as (crib, source):
-        crib.desk.recorders.append(recorded.append)
+        crib.dispatcher.recorders.append(recorded.append)
         session = crib.session()
         by_handle = call("call_tool", tool_id=session.expand_tool("git.push").handle, arguments={"to": "work"})
         recorded.clear()
@@ -686,7 +686,7 @@ async def test_as_long_as_only_reads_may_run_nothing_else_does_and_nobody_is_ask
             if event.outcome == "NOT_AUTHORIZED":
                 modes.pop(0)
 
-        crib.desk.recorders.append(rest)
+        crib.dispatcher.recorders.append(rest)
         done = await create_pydantic_agent(played.model, toolset).run("Push")
 
     looked, refused, pushed = returns(done.all_messages())

@@ -27,7 +27,7 @@ from toolcrib.core.errors import NotAuthorized, SourceUnavailable
 from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
 from toolcrib.operations.calling import Approver
-from toolcrib.operations.calling.questions import Intent
+from toolcrib.operations.calling.approval_question import Intent
 from toolcrib.sources.acp.descriptors import ToolCatalog, ToolDescriptor
 from toolcrib.sources.acp.port import ClientOffer, ClientRefused
 from toolcrib.sources.acp.protocol_tools import PROTOCOL_TOOLS, catalog_of

@@ -215,7 +215,7 @@ def test_a_text_that_looks_like_a_secret_is_redacted_whole(text: str) -> None:
         "da39a3ee5e6b4b0d3255bfef95601890afd80709",
         "https://example.com:8080/a?b=c#d",
         "git@github.com:a/b.git",
-        "src/toolcrib/surfaces/mcp_gateway/server.py",
+        "src/toolcrib/surfaces/mcp_gateway/gateway_server.py",
         "count the tokens of this text",
         "path: /home/ada",
         "SELECT name FROM users WHERE id = 3",

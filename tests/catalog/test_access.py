@@ -32,7 +32,7 @@ from toolcrib.catalog.view_cache import ViewCache
 from toolcrib.core.errors import InvalidConfig, ToolNotFound
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Tool, ToolAnnotations
-from toolcrib.operations.showing import Operations
+from toolcrib.operations.catalog_operations import Operations
 from toolcrib.sources.base import Extras
 from toolcrib.testing.scripted_source import ScriptedSource
 

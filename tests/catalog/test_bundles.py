@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.catalog.test_hidden import WORLDS, World, all_of_the_shelves, everything, requests, shelves
 from tests.catalogs import registry_of, tool, view_of
 from tests.examples import examples
-from tests.operations.calling.test_approving import saying_after
+from tests.operations.calling.test_approver import saying_after
 
 from toolcrib import BLOG_AGENT, CODE_AGENT, ToolBundle, Toolcrib
 from toolcrib.catalog.access import ALLOW_ALL, Access, Rule, Rules, something_of

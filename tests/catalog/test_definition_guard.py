@@ -35,7 +35,7 @@ from toolcrib.definitions import pins
 from toolcrib.definitions.drift import DEFAULT_PINS, Judgement, PinPolicy, Verdict
 from toolcrib.definitions.pins import Pin, PinStore
 from toolcrib.operations.calling import Runner
-from toolcrib.operations.showing import Operations
+from toolcrib.operations.catalog_operations import Operations
 from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio

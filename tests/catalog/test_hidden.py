@@ -30,9 +30,9 @@ from toolcrib.core.events import OperationPerformed
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.tools import Path, Tool
 from toolcrib.operations.calling import complete, get_prompt, read_resource
+from toolcrib.operations.catalog_operations import Operations
 from toolcrib.operations.cursors import CursorSeal
-from toolcrib.operations.desk import Desk
-from toolcrib.operations.showing import Operations
+from toolcrib.operations.dispatcher import Dispatcher
 from toolcrib.sources.base import Extras
 from toolcrib.testing.scripted_source import ScriptedSource
 
@@ -49,7 +49,7 @@ class Asker:
     answers: list[Any] = field(default_factory=list[Any])
 
     def __post_init__(self) -> None:
-        self.desk = Desk(Operations(CursorSeal(b"one key for all")), recorders=[self._record])
+        self.dispatcher = Dispatcher(Operations(CursorSeal(b"one key for all")), recorders=[self._record])
 
     def _record(self, event: OperationPerformed) -> None:
         told = (event.operation, event.outcome, event.answer_bytes, event.query, event.path, event.tool_ids)
@@ -57,7 +57,7 @@ class Asker:
 
     async def ask(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            answer = (await self.desk.perform(self.view, self.context, name, arguments)).to_wire()
+            answer = (await self.dispatcher.perform(self.view, self.context, name, arguments)).to_wire()
         except ToolcribError as error:
             answer = error.to_wire()
         self.answers.append(answer)
@@ -261,7 +261,7 @@ def shelves(offered: Mapping[str, list[str]], principal: Principal, rules: Rules
 async def all_of_the_shelves(view: View) -> bytes:
     shelf, asker = view.prompts_and_resources, Asker(view)
     told: list[object] = [sorted(view.sources), shelf.prompts, shelf.resources, shelf.templates]
-    context, runner = asker.context, asker.desk.runner
+    context, runner = asker.context, asker.dispatcher.runner
     for own in "abcdA":
         for uri in (own, f"toolcrib://files/{own}", f"toolcrib://git/{own}"):
             for asking in (

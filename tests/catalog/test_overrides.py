@@ -23,7 +23,7 @@ from toolcrib.core.handles import Handle
 from toolcrib.core.metadata import NO_METADATA, Optionality, ToolMetadata
 from toolcrib.core.tools import Tool
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.operations.showing import Operations
+from toolcrib.operations.catalog_operations import Operations
 
 COMMIT = tool("git.commit", "Record changes", properties={"message": {"type": "string"}}, required=("message",))
 

@@ -23,15 +23,15 @@ from toolcrib.catalog.view_cache import ViewCache
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.tools import Node, Tool
+from toolcrib.operations.catalog_operations import Operations
 from toolcrib.operations.cursors import CursorSeal
-from toolcrib.operations.desk import Desk
-from toolcrib.operations.showing import Operations
+from toolcrib.operations.dispatcher import Dispatcher
 from toolcrib.search.index.index import Selection
 from toolcrib.testing.scripted_source import ScriptedSource
 
 ADA = Principal("ada")
 TRACE = f"{7:032x}"
-DESK = Desk(Operations(CursorSeal(b"one key for all")))
+DISPATCHER = Dispatcher(Operations(CursorSeal(b"one key for all")))
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Hide:
 def answer(view: View, operation: str, **arguments: Any) -> dict[str, Any]:
     async def main() -> dict[str, Any]:
         try:
-            told = await DESK.perform(view, CallContext(ADA, TRACE), operation, arguments)
+            told = await DISPATCHER.perform(view, CallContext(ADA, TRACE), operation, arguments)
         except ToolcribError as error:
             return error.to_wire()
         return dict(told.to_wire())

@@ -15,7 +15,7 @@ from toolcrib import Toolcrib
 from toolcrib.cli.opened_catalog import default_approvals
 from toolcrib.core.client import SilentClient
 from toolcrib.core.principal import LOCAL, CallContext
-from toolcrib.operations.calling.approvals import ApprovalStore
+from toolcrib.operations.calling.approval_store import ApprovalStore
 
 
 class Willing(SilentClient):

@@ -21,7 +21,7 @@ from tests.surfaces.serving import run_tool, text_of
 
 from toolcrib.cli.clients.jsonc_document import JsoncDocument
 from toolcrib.config import read_config
-from toolcrib.operations.tools import DEFAULT_SET, SETS
+from toolcrib.operations.operation_table import DEFAULT_SET, SETS
 
 GIT = {"command": "uvx", "args": ["mcp-server-git"]}
 TRACKER = {"type": "http", "url": "https://tracker.example/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}

@@ -11,8 +11,8 @@ from tests.cli.running import toolcrib
 from tests.servers import faulty
 from tests.servers.launching import faulty_entry, write_config
 
-from toolcrib.operations.rules import Top, instructions
-from toolcrib.operations.tools import SETS, operation_tools
+from toolcrib.operations.briefing import Top, instructions, operation_tools
+from toolcrib.operations.operation_table import SETS
 
 
 def definition(number: int, words: int) -> dict[str, Any]:

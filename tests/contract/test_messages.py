@@ -26,27 +26,28 @@ from toolcrib.core.subschemas import at_reference
 from toolcrib.core.tools import Tool
 from toolcrib.operations.calling import Runner
 from toolcrib.operations.calling.limits import CallLimits, Rate
-from toolcrib.operations.desk import Desk
-from toolcrib.operations.schemas import document, message, request_name, response_name
-from toolcrib.operations.tools import LOOKING, OPERATIONS, operation_schema
+from toolcrib.operations.dispatcher import Dispatcher
+from toolcrib.operations.operation_table import LOOKING, OPERATION_TABLE, OPERATIONS, message_document, message_schema
 from toolcrib.testing.scripted_source import ScriptedSource
 
 Json = dict[str, Any]
 
-SCHEMAS = {name: Schema(message(name)) for name in document()["$defs"]}
+SCHEMAS = {name: Schema(message_schema(name)) for name in message_document()["$defs"]}
 
-DESK = Desk()
+DISPATCHER = Dispatcher()
 
 
-def told(view: View, operation: str, arguments: Mapping[str, Any], desk: Desk = DESK) -> tuple[str, Json]:
+def told(
+    view: View, operation: str, arguments: Mapping[str, Any], dispatcher: Dispatcher = DISPATCHER
+) -> tuple[str, Json]:
     """The name of the message that answers, and the message."""
 
     async def main() -> tuple[str, Json]:
         try:
-            answer = await desk.perform(view, CallContext(), operation, arguments)
+            answer = await dispatcher.perform(view, CallContext(), operation, arguments)
         except ToolcribError as error:
             return "Error", error.to_wire()
-        return response_name(operation), dict(answer.to_wire())
+        return OPERATION_TABLE[operation].response_name, dict(answer.to_wire())
 
     return anyio.run(main)
 
@@ -70,7 +71,7 @@ def _parts(schemas: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """These, and those that they refer to and choose from."""
     for schema in schemas:
         yield schema
-        referred = at_reference(document(), schema.get("$ref"))
+        referred = at_reference(message_document(), schema.get("$ref"))
         inside = [*([] if referred is None else [referred]), *schema.get("anyOf", ()), *schema.get("allOf", ())]
         yield from _parts(inside)
 
@@ -148,7 +149,7 @@ def requests(view: View) -> st.SearchStrategy[tuple[str, Json]]:
     some["tool_ids"] = st.lists(some["tool_id"], min_size=1, max_size=11)
 
     def of(operation: str) -> st.SearchStrategy[tuple[str, Json]]:
-        schema = operation_schema(operation).document
+        schema = OPERATION_TABLE[operation].arguments.document
         needed = {*schema.get("required", ())} | ({"tool_id"} if operation == "expand_tool" else set[str]())
         takes = {name: some[name] for name in schema["properties"]}
         arguments = st.fixed_dictionaries(
@@ -171,7 +172,7 @@ def test_whatever_is_asked_the_answer_matches_its_schema_and_holds_nothing_that_
         name, wire = told(view, operation, arguments)
         assert SCHEMAS[name].violations(wire) == (), (operation, arguments)
         if operation in LOOKING or name == "Error":
-            assert [*undescribed(wire, message(name))] == [], (operation, arguments)
+            assert [*undescribed(wire, message_schema(name))] == [], (operation, arguments)
         if (cursor := wire.get("next_cursor")) is not None:
             name, wire = told(view, operation, {**arguments, "cursor": cursor})
             assert SCHEMAS[name].violations(wire) == ()
@@ -270,7 +271,7 @@ def test_a_request_lacks_nothing_and_takes_nothing_that_it_does_not_name(operati
     }.get(operation, set[str]())
     whole: Json = {"query": "x", "category_path": [], "tool_id": "x"}
     request = {name: value for name, value in whole.items() if name in needed}
-    schema = SCHEMAS[request_name(operation)]
+    schema = SCHEMAS[OPERATION_TABLE[operation].request_name]
 
     assert schema.is_valid(request)
     assert not any(schema.is_valid({key: value for key, value in request.items() if key != name}) for name in needed)
@@ -279,10 +280,10 @@ def test_a_request_lacks_nothing_and_takes_nothing_that_it_does_not_name(operati
 
 @pytest.mark.holds("messages.conform", "errors.rate-limited", "errors.next-action")
 def test_a_call_that_is_refused_for_its_rate_or_for_want_of_a_person_leads_on_too() -> None:
-    limited = Desk(runner=Runner(limits=CallLimits(Rate(1, 1))))
+    limited = Dispatcher(runner=Runner(limits=CallLimits(Rate(1, 1))))
     asked = View.of(VIEW.visible.state, policy=Rules((), Access.ASK))
     call = {"tool_id": SHOWN.handle, "arguments": {"message": ""}}
-    assert told(VIEW, "call_tool", call, limited)[0] == response_name("call_tool")
+    assert told(VIEW, "call_tool", call, limited)[0] == OPERATION_TABLE["call_tool"].response_name
 
     refused = [told(VIEW, "call_tool", call, limited), told(asked, "call_tool", call)]
 

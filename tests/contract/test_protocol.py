@@ -19,8 +19,7 @@ from toolcrib.core.handles import Handle
 from toolcrib.core.schema import Schema
 from toolcrib.core.tools import Tool
 from toolcrib.operations.calling.limits import Rate
-from toolcrib.operations.schemas import message, response_name
-from toolcrib.operations.tools import LOOKING, OPERATIONS, SETS, operation_schema
+from toolcrib.operations.operation_table import LOOKING, OPERATION_TABLE, OPERATIONS, SETS, message_schema
 from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
@@ -474,7 +473,7 @@ async def test_the_categories_are_the_nodes_of_the_top_with_their_tools(by_categ
 
     page = await by_category("list_categories")
 
-    assert Schema(message(response_name("list_categories"))).violations(page) == ()
+    assert Schema(message_schema(OPERATION_TABLE["list_categories"].response_name)).violations(page) == ()
     shown = {category["category"]: category for category in page["categories"]}
     assert [*shown] == [pointer.node.name for pointer in top.nodes]
     assert shown["Storage"] == {
@@ -575,12 +574,12 @@ async def test_every_error_has_its_code_and_a_message_and_leads_on(ask: Ask) -> 
         told = await ask(operation, **arguments)
         error = told["error"]
         assert error["code"] == expected, (operation, arguments)
-        assert Schema(message("Error")).violations(told) == ()
+        assert Schema(message_schema("Error")).violations(told) == ()
         assert error["message"].endswith((".", "?")), error["message"]
         assert all(isinstance(hint, str) and hint for hint in error.get("hints", []))
         assert isinstance(error["retryable"], bool)
         step = error["next_action"]
-        assert operation_schema(step["operation"]).violations(step["arguments"]) == ()
+        assert OPERATION_TABLE[step["operation"]].arguments.violations(step["arguments"]) == ()
         after = await ask(step["operation"], **step["arguments"])
         assert "error" not in after, (error, after)
 
@@ -634,7 +633,7 @@ async def test_a_hidden_tool_is_told_of_in_the_words_of_one_that_never_was(ask: 
 
 @pytest.mark.holds("errors.rate-limited", "errors.next-action")
 async def test_a_call_too_many_is_told_when_to_come_back(ask: Ask, counter: Counter) -> None:
-    counter.crib.desk.runner.limits.rate = Rate(1, 1)
+    counter.crib.dispatcher.runner.limits.rate = Rate(1, 1)
     call = {"tool_id": PUT.handle, "arguments": {"bucket": "b"}}
     assert "error" not in await ask("call_tool", **call)
 
@@ -666,7 +665,7 @@ async def test_every_operation_that_a_model_is_given_is_answered_as_its_schema_s
     for operation, arguments in requests.items():
         answer = await ask(operation, **arguments)
         assert "error" not in answer
-        assert Schema(message(response_name(operation))).violations(answer) == ()
+        assert Schema(message_schema(OPERATION_TABLE[operation].response_name)).violations(answer) == ()
 
 
 @pytest.mark.holds("operations.every-way")

@@ -30,10 +30,10 @@ from toolcrib.core.errors import InvalidArguments, InvalidTool, ToolNotFound
 from toolcrib.core.events import Event, ToolRegistered, ToolUnregistered
 from toolcrib.core.metadata import KEYS
 from toolcrib.core.principal import LOCAL, CallContext
-from toolcrib.operations.tools import ALL
+from toolcrib.operations.operation_table import ALL
 from toolcrib.sources.functions import plain_tool
-from toolcrib.surfaces.mcp_gateway.direct import METADATA_KEY
-from toolcrib.surfaces.mcp_gateway.server import Gateway
+from toolcrib.surfaces.mcp_gateway.gateway_server import Gateway
+from toolcrib.surfaces.mcp_gateway.listed_tools import METADATA_KEY
 
 pytestmark = pytest.mark.anyio
 

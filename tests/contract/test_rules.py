@@ -12,9 +12,9 @@ from mcp import Client
 from toolcrib import Toolcrib
 from toolcrib.config import Config
 from toolcrib.core.principal import LOCAL
-from toolcrib.operations.rules import Top, instructions
-from toolcrib.operations.tools import CALLS, SETS
-from toolcrib.surfaces.mcp_gateway.server import Gateway
+from toolcrib.operations.briefing import Top, instructions
+from toolcrib.operations.operation_table import CALLS, SETS
+from toolcrib.surfaces.mcp_gateway.gateway_server import Gateway
 
 both_forms = pytest.mark.parametrize("full", [False, True], ids=["short", "full"])
 every_set = pytest.mark.parametrize("exposed", SETS.values(), ids=SETS)

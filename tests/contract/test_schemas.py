@@ -19,9 +19,9 @@ from toolcrib.core.errors import InvalidArguments, InvalidConfig, NextAction
 from toolcrib.core.principal import CallContext
 from toolcrib.core.schema import Schema
 from toolcrib.operations.arguments import checked
-from toolcrib.operations.desk import Desk
-from toolcrib.operations.schemas import document, message, request_name, response_name
-from toolcrib.operations.tools import CALLS, OPERATIONS, operation_tools
+from toolcrib.operations.briefing import operation_tools
+from toolcrib.operations.dispatcher import Dispatcher
+from toolcrib.operations.operation_table import CALLS, OPERATION_TABLE, OPERATIONS, message_document, message_schema
 from toolcrib.surfaces.http.openapi import openapi
 from toolcrib.surfaces.http.problems import RefusedRequest, problem_of
 
@@ -51,8 +51,10 @@ def published(operation: str) -> dict[str, Schema]:
     components = openapi(asks=False, url="http://localhost")["components"]
     (mcp,) = operation_tools([operation])
     return {
-        "the schema": Schema(message(request_name(operation))),
-        "OpenAPI": Schema({"$ref": f"#/components/schemas/{request_name(operation)}", "components": components}),
+        "the schema": Schema(message_schema(OPERATION_TABLE[operation].request_name)),
+        "OpenAPI": Schema(
+            {"$ref": f"#/components/schemas/{OPERATION_TABLE[operation].request_name}", "components": components}
+        ),
         "MCP": Schema(mcp.to_wire()["inputSchema"]),
     }
 
@@ -63,7 +65,7 @@ PUBLISHED = {operation: published(operation) for operation in OPERATIONS}
 def takes(operation: str, arguments: Json) -> bool:
     """Whether the operation itself takes them."""
     try:
-        checked(VIEW, operation, arguments)
+        checked(VIEW, OPERATION_TABLE[operation], arguments)
     except InvalidArguments:
         return False
     return True
@@ -127,14 +129,14 @@ def test_no_reference_has_other_keywords_next_to_it() -> None:
             case _:
                 pass
 
-    for published_document in (document(), openapi(asks=True, url="http://localhost")):
+    for published_document in (message_document(), openapi(asks=True, url="http://localhost")):
         found = [*references(published_document)]
         assert len(found) > 20
         assert [each for each in found if [*each] != ["$ref"]] == []
 
 
 def test_a_found_tool_is_only_taken_for_what_its_detail_level_gives() -> None:
-    results = Schema(message(response_name("search_tools")))
+    results = Schema(message_schema(OPERATION_TABLE["search_tools"].response_name))
     page: dict[str, Any] = {"next_cursor": None}
     pointer = {"tool_id": "git.log", "path": ["git"], "summary": "Show changes."}
 
@@ -149,15 +151,15 @@ def test_the_requests_and_answers_in_the_documentation_match_the_schemas() -> No
     assert {operation for operation, _, _ in exchanges} == {*OPERATIONS}
     for operation, arguments, answer in exchanges:
         assert [where for where, schema in PUBLISHED[operation].items() if not schema.is_valid(arguments)] == []
-        assert Schema(message(response_name(operation))).violations(answer) == ()
-    assert Schema(message("Error")).violations(error) == ()
-    assert Schema(message("Problem")).violations(problem) == ()
+        assert Schema(message_schema(OPERATION_TABLE[operation].response_name)).violations(answer) == ()
+    assert Schema(message_schema("Error")).violations(error) == ()
+    assert Schema(message_schema("Problem")).violations(problem) == ()
     assert {**error["error"], **problem} == problem
 
 
 @pytest.mark.holds("messages.conform")
 def test_an_error_over_http_is_a_problem_of_the_schema_and_nothing_else_is() -> None:
-    schema = Schema(message("Problem"))
+    schema = Schema(message_schema("Problem"))
     refused = RefusedRequest(HTTPStatus.NOT_FOUND, "There is nothing here.", hints=["See /openapi.json."]).to_wire()
     failed = problem_of(InvalidArguments("No.", next_action=NextAction("list"), details={"violations": []}))[1]
 
@@ -171,7 +173,7 @@ def test_an_error_over_http_is_a_problem_of_the_schema_and_nothing_else_is() -> 
 @pytest.mark.parametrize("query", ["!!!", " ", "?", "📁", "!" * 2_000 + " commit"])
 def test_a_query_without_letters_and_digits_asks_for_all(query: str) -> None:
     async def found(operation: str, **arguments: Any) -> list[str]:
-        answer = (await Desk().perform(VIEW, CallContext(), operation, {"query": query, **arguments})).to_wire()
+        answer = (await Dispatcher().perform(VIEW, CallContext(), operation, {"query": query, **arguments})).to_wire()
         assert "hints" not in answer
         return [pointer["tool_id"] for pointer in answer.get("results", answer.get("tools", ()))]
 

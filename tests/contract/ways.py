@@ -15,7 +15,7 @@ from mcp import Client
 from toolcrib import Toolcrib
 from toolcrib.config import Config
 from toolcrib.core.errors import ToolcribError
-from toolcrib.operations.tools import CALLS
+from toolcrib.operations.operation_table import CALLS
 from toolcrib.surfaces.http.accepted_hosts import Address
 from toolcrib.surfaces.http.http_serving import serve_http
 

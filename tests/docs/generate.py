@@ -29,8 +29,8 @@ from toolcrib.config.search import SEARCH_SETTINGS
 from toolcrib.core.errors import ErrorCode, ToolcribError
 from toolcrib.core.metadata import KEYS as METADATA_KEYS
 from toolcrib.definitions.lint import RULES
-from toolcrib.operations.schemas import document
-from toolcrib.operations.tools import ALL, OPERATIONS, SETS, operation_tools
+from toolcrib.operations.briefing import operation_tools
+from toolcrib.operations.operation_table import ALL, OPERATIONS, SETS, message_document
 from toolcrib.sources.declared.definition import SOURCE_KEYS, TOOL_KEYS
 from toolcrib.sources.declared.http_endpoint import HTTP_KEYS
 from toolcrib.surfaces.http.problems import STATUSES
@@ -151,7 +151,7 @@ def generated(text: str) -> str:
 
 
 def schema_file() -> str:
-    return json.dumps(document(), indent=2) + "\n"
+    return json.dumps(message_document(), indent=2) + "\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -9,7 +9,7 @@ import pytest
 from toolcrib import Category, ToolMetadata
 from toolcrib.core.errors import InvalidArguments, NextAction
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.operations.messages import DetailLevel
+from toolcrib.operations.protocol_messages import DetailLevel
 
 
 def borrow(item: str) -> str:

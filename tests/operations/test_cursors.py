@@ -24,17 +24,19 @@ from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Node, Tool
 from toolcrib.operations.cursors import CursorSeal
-from toolcrib.operations.desk import Desk
-from toolcrib.operations.messages import Answer, CategoryPage, ListPage, SearchPage
-from toolcrib.operations.tools import operation_schema
+from toolcrib.operations.dispatcher import Dispatcher
+from toolcrib.operations.operation_table import OPERATION_TABLE
+from toolcrib.operations.protocol_messages import Answer, CategoryPage, ListPage, SearchPage
 
-DESK = Desk()
+DISPATCHER = Dispatcher()
 ADA = Principal("ada")
 
 
 def answer(view: View, request: NextAction) -> Answer | ToolResult:
     async def main() -> Answer | ToolResult:
-        return await DESK.perform(view, CallContext(view.principal, f"{1:032x}"), request.operation, request.arguments)
+        return await DISPATCHER.perform(
+            view, CallContext(view.principal, f"{1:032x}"), request.operation, request.arguments
+        )
 
     return anyio.run(main)
 
@@ -270,7 +272,7 @@ OTHERS: list[dict[str, Any]] = [
         (request, other)
         for request in REQUESTS
         for other in OTHERS
-        if operation_schema(request.operation).is_valid({**request.arguments, "query": "", **other})
+        if OPERATION_TABLE[request.operation].arguments.is_valid({**request.arguments, "query": "", **other})
     ],
     ids=str,
 )

@@ -30,13 +30,12 @@ from toolcrib.core.handles import Handle
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
+from toolcrib.operations.catalog_operations import MAX_LIMIT, MAX_NAMED, MAX_NAMED_ON_PAGE, Operations
 from toolcrib.operations.discovery import DESCRIPTIONS
-from toolcrib.operations.messages import CategoryPage, Expansions
-from toolcrib.operations.schemas import document
-from toolcrib.operations.showing import MAX_LIMIT, MAX_NAMED, MAX_NAMED_ON_PAGE, Operations
-from toolcrib.operations.steps import answer_within, leading_within
-from toolcrib.operations.tools import SETS, operation_schema
-from toolcrib.surfaces.mcp_gateway.server import Gateway
+from toolcrib.operations.next_actions import answer_within, leading_within
+from toolcrib.operations.operation_table import OPERATION_TABLE, SETS, message_document
+from toolcrib.operations.protocol_messages import CategoryPage, Expansions
+from toolcrib.surfaces.mcp_gateway.gateway_server import Gateway
 from toolcrib.testing.plugins import check_plugin
 from toolcrib.testing.scripted_source import ScriptedSource
 
@@ -179,7 +178,7 @@ def test_it_is_called_discovery_and_has_the_two_operations_as_tools(counter: Cou
 
     assert (counter.plugin.name, counter.plugin.is_available()) == ("discovery", True)
     assert {each.name: each.input_schema for each in offered} == {
-        name: operation_schema(name).document for name in ("search_tools", "list_categories")
+        name: OPERATION_TABLE[name].arguments.document for name in ("search_tools", "list_categories")
     }
     assert all(each.source == "discovery" and each.annotations.read_only for each in offered)
     assert all(level in DESCRIPTIONS["search_tools"] for level in ("detail_level", "name", "summary", "full"))
@@ -398,7 +397,7 @@ async def test_no_error_leads_to_an_operation_that_a_client_was_not_given(name: 
             told = json.loads(text_of(await client.call_tool(operation, arguments)))
             for step in steps(told):
                 assert step["operation"] in SETS[name], (operation, arguments, step)
-                assert operation_schema(step["operation"]).violations(step["arguments"]) == ()
+                assert OPERATION_TABLE[step["operation"]].arguments.violations(step["arguments"]) == ()
                 led.append(step["operation"])
     assert {*led} == {*SETS[name]} - {"search_tool_by_category", "search_nodes", "call_read_only_tool"}
 
@@ -417,7 +416,7 @@ def steps(told: object) -> Iterator[Json]:
 
 
 def test_every_operation_is_in_the_published_document() -> None:
-    assert {"ListCategoriesRequest", "ListCategoriesResponse", "CategoryPointer"} <= document()["$defs"].keys()
+    assert {"ListCategoriesRequest", "ListCategoriesResponse", "CategoryPointer"} <= message_document()["$defs"].keys()
 
 
 @pytest.mark.anyio

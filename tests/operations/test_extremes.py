@@ -16,14 +16,14 @@ from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.principal import CallContext
-from toolcrib.operations.desk import Desk
-from toolcrib.operations.messages import ListPage
-from toolcrib.operations.showing import Operations
-from toolcrib.operations.tools import LOOKING, MAX_NAME_CHARS, operation_schema
+from toolcrib.operations.catalog_operations import Operations
+from toolcrib.operations.dispatcher import Dispatcher
+from toolcrib.operations.operation_table import LOOKING, MAX_NAME_CHARS, OPERATION_TABLE
+from toolcrib.operations.protocol_messages import ListPage
 from toolcrib.testing.scripted_source import ScriptedSource
 
 OPERATIONS = Operations()
-DESK = Desk(OPERATIONS)
+DISPATCHER = Dispatcher(OPERATIONS)
 
 
 def told(view: View, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def told(view: View, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     async def ask(name: str, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], ToolcribError | None]:
         try:
-            return dict((await DESK.perform(view, CallContext(), name, arguments)).to_wire()), None
+            return dict((await DISPATCHER.perform(view, CallContext(), name, arguments)).to_wire()), None
         except ToolcribError as error:
             return error.to_wire(), error
 
@@ -160,7 +160,7 @@ def test_an_empty_catalog_answers_everything() -> None:
     view = View.of(ToolRegistry().state)
     for name in LOOKING:
         possible: dict[str, Any] = {"query": "x", "tool_id": "x", "category_path": []}
-        takes = operation_schema(name).document["properties"]
+        takes = OPERATION_TABLE[name].arguments.document["properties"]
         wire = told(view, name, {key: value for key, value in possible.items() if key in takes})
         assert code(wire) in {"ok", "TOOL_NOT_FOUND", "NO_MATCH_IN_CATEGORY"}
     nodes = told(view, "search_nodes", {"query": ""})

@@ -14,12 +14,13 @@ from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidCursor
 from toolcrib.core.principal import CallContext
 from toolcrib.core.tools import Tool
-from toolcrib.operations.desk import Desk
-from toolcrib.operations.messages import ListPage, SearchPage
-from toolcrib.operations.showing import Operations
+from toolcrib.operations.catalog_operations import Operations
+from toolcrib.operations.dispatcher import Dispatcher
+from toolcrib.operations.protocol_messages import ListPage, SearchPage
 from toolcrib.search.index.history import History
-from toolcrib.search.index.meaning import Understood, Vectors
+from toolcrib.search.index.meaning import Understood
 from toolcrib.search.index.query import Query
+from toolcrib.search.index.vectors import Vectors
 from toolcrib.search.index.weights import WEIGHTS
 
 OPERATIONS = Operations()
@@ -113,7 +114,7 @@ async def test_a_page_whose_ranking_has_moved_begins_anew_instead_of_skipping_or
             search(cursor=page.next_cursor)
         step = caught.value.next_action
         assert step is not None
-        again = await Desk(OPERATIONS).perform(view, CallContext(), step.operation, step.arguments)
+        again = await Dispatcher(OPERATIONS).perform(view, CallContext(), step.operation, step.arguments)
         assert again.to_wire() == search().to_wire()
     # A walk without a query has nothing to do with any of it.
     assert OPERATIONS.search_tools(view, limit=2, cursor=by_id.next_cursor).tool_ids == (TOOLS[2].id, TOOLS[3].id)

@@ -15,11 +15,11 @@ from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.view import View
 from toolcrib.core.principal import CallContext
 from toolcrib.core.tools import ROOT, Path, Tool
-from toolcrib.operations.desk import Desk
-from toolcrib.operations.messages import NodePage
-from toolcrib.operations.showing import DEFAULT_LIMIT, MAX_LIMIT, Operations
-from toolcrib.operations.steps import answer_within
-from toolcrib.operations.tools import SETS
+from toolcrib.operations.catalog_operations import DEFAULT_LIMIT, MAX_LIMIT, Operations
+from toolcrib.operations.dispatcher import Dispatcher
+from toolcrib.operations.next_actions import answer_within
+from toolcrib.operations.operation_table import SETS
+from toolcrib.operations.protocol_messages import NodePage
 
 OPERATIONS = Operations()
 
@@ -121,7 +121,7 @@ def test_a_category_below_such_a_source_is_reached_and_found() -> None:
 @pytest.mark.anyio
 async def test_a_search_for_nodes_that_finds_none_says_what_to_try(query: str) -> None:
     view = view_of([tool("git.log", "Show the history.")], [])
-    answer = await Desk(OPERATIONS).perform(view, CallContext(view.principal), "search_nodes", {"query": query})
+    answer = await Dispatcher(OPERATIONS).perform(view, CallContext(view.principal), "search_nodes", {"query": query})
 
     assert isinstance(answer, NodePage)
     assert answer.to_wire()["results"] == []

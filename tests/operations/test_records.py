@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.catalogs import registry_of, tool
-from tests.operations.calling.test_approving import Person, saying
+from tests.operations.calling.test_approver import Person, saying
 from tests.operations.calling.test_fetching import Library, only
 from tests.operations.calling.test_fetching import catalog as library_catalog
 
@@ -30,9 +30,9 @@ from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.operations.calling import CallLimits, Runner
 from toolcrib.operations.calling.limits import Rate
-from toolcrib.operations.desk import FAULT, GIVEN_UP, Desk
-from toolcrib.operations.messages import Answer, Expansion, Expansions, ListPage
-from toolcrib.operations.showing import Operations
+from toolcrib.operations.catalog_operations import Operations
+from toolcrib.operations.dispatcher import FAULT, GIVEN_UP, Dispatcher
+from toolcrib.operations.protocol_messages import Answer, Expansion, Expansions, ListPage
 from toolcrib.sources.base import Extras, ProgressListener
 from toolcrib.testing.scripted_source import ScriptedSource
 
@@ -55,20 +55,20 @@ def catalog(*tools: Tool, trusted: bool = True) -> tuple[ToolRegistry, ScriptedS
 
 
 class Counter:
-    """A desk with what it recorded, over one catalog."""
+    """A dispatcher with what it recorded, over one catalog."""
 
-    def __init__(self, desk: Desk | None = None, policy: Rules | None = None) -> None:
+    def __init__(self, dispatcher: Dispatcher | None = None, policy: Rules | None = None) -> None:
         registry, self.git = catalog()
         self.state, self.policy = registry.state, policy or Rules((), Access.CALL)
-        self.desk = desk or Desk()
+        self.dispatcher = dispatcher or Dispatcher()
         self.told: list[OperationPerformed] = []
-        self.desk.recorders.append(self.told.append)
+        self.dispatcher.recorders.append(self.told.append)
 
     async def ask(
         self, name: str, arguments: Mapping[str, Any], principal: Principal = ADA, trace_id: str | None = None
     ) -> Answer | ToolResult:
         view = View.of(self.state, principal, self.policy)
-        return await self.desk.perform(view, CallContext(principal, trace_id), name, arguments)
+        return await self.dispatcher.perform(view, CallContext(principal, trace_id), name, arguments)
 
     async def expand(self, tool_id: str, principal: Principal = ADA) -> str:
         """Its handle."""
@@ -160,7 +160,7 @@ async def test_what_one_principal_was_shown_is_no_trail_of_another() -> None:
 
 
 async def test_however_much_one_principal_searches_another_keeps_its_trail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.operations.trails.MAX_SHOWN", 1)
+    monkeypatch.setattr("toolcrib.operations.trace_memory.MAX_SHOWN", 1)
     counter = Counter()
     await counter.ask("search_tools", {"query": "read a file", "limit": 1}, ADA)
     for tool_id in ("git.log", "git.push", "files.read"):
@@ -173,7 +173,7 @@ async def test_however_much_one_principal_searches_another_keeps_its_trail(monke
 
 
 async def test_whoever_asked_last_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.operations.trails.MAX_PRINCIPALS", 2)
+    monkeypatch.setattr("toolcrib.operations.trace_memory.MAX_PRINCIPALS", 2)
     counter = Counter()
     for principal in (ADA, GRACE, ADA, Principal("linus")):
         await counter.ask("search_tools", {"query": "read a file"}, principal)
@@ -249,7 +249,7 @@ async def test_a_name_with_an_at_sign_is_nobodys_trace() -> None:
 
 async def test_every_kind_of_end_is_recorded_with_its_code() -> None:
     policy = Rules((Rule(Access.SEE, tools=("git.push",)), Rule(Access.HIDDEN, tools=("git.none",))), Access.CALL)
-    counter = Counter(Desk(runner=Runner(CallLimits(Rate(1, 3)))), policy)
+    counter = Counter(Dispatcher(runner=Runner(CallLimits(Rate(1, 3)))), policy)
     counter.git.answers["log"] = ToolResult({"content": [], "isError": True})
     ends: list[tuple[str, Mapping[str, Any], str]] = [
         ("list", {}, "ok"),
@@ -332,7 +332,7 @@ async def test_a_fault_of_ours_is_recorded_as_one() -> None:
         def list(self, *args: Any, **more: Any) -> ListPage:
             raise KeyError("x")
 
-    counter = Counter(Desk(Broken()))
+    counter = Counter(Dispatcher(Broken()))
     with pytest.raises(KeyError):
         await counter.ask("list", {})
 
@@ -344,23 +344,25 @@ async def test_a_fault_of_ours_is_recorded_as_one() -> None:
 ASK_FOR_PUSH = Rules((Rule(Access.ASK, tools=("git.push",)),), Access.CALL)
 
 
-async def approval(desk: Desk, person: Client | None, resumed: Resumption | None = None) -> tuple[str | None, str]:
+async def approval(
+    dispatcher: Dispatcher, person: Client | None, resumed: Resumption | None = None
+) -> tuple[str | None, str]:
     """What is recorded of a call that a person has to approve of, and how it ended."""
-    counter = Counter(desk, ASK_FOR_PUSH)
+    counter = Counter(dispatcher, ASK_FOR_PUSH)
     context = CallContext(ADA, client=person, resumed=resumed)
     with suppress(ToolcribError):
-        await desk.call_tool(View.of(counter.state, ADA, ASK_FOR_PUSH), context, PUSH.handle, {})
+        await dispatcher.call_tool(View.of(counter.state, ADA, ASK_FOR_PUSH), context, PUSH.handle, {})
     (event,) = counter.told
     assert bool(counter.git.calls) == (event.outcome == "ok")
     return event.approval, event.outcome
 
 
 async def test_it_is_recorded_how_a_call_came_to_run_that_a_person_has_to_approve_of() -> None:
-    desk = Desk()
-    assert await approval(desk, saying("once")) == ("once", "ok")
-    assert await approval(desk, saying("always")) == ("always", "ok")
-    assert await approval(desk, saying("no")) == ("kept", "ok")
-    assert await approval(desk, None) == ("kept", "ok")
+    dispatcher = Dispatcher()
+    assert await approval(dispatcher, saying("once")) == ("once", "ok")
+    assert await approval(dispatcher, saying("always")) == ("always", "ok")
+    assert await approval(dispatcher, saying("no")) == ("kept", "ok")
+    assert await approval(dispatcher, None) == ("kept", "ok")
 
 
 @pytest.mark.parametrize(
@@ -379,7 +381,7 @@ async def test_it_is_recorded_how_a_call_came_to_run_that_a_person_has_to_approv
 async def test_it_is_recorded_why_a_call_did_not_run_that_a_person_has_to_approve_of(
     person: Client | None, told: str
 ) -> None:
-    assert await approval(Desk(), person) == (told, "NOT_AUTHORIZED")
+    assert await approval(Dispatcher(), person) == (told, "NOT_AUTHORIZED")
 
 
 async def test_who_goes_away_while_a_person_is_asked_leaves_no_answer() -> None:
@@ -392,7 +394,7 @@ async def test_who_goes_away_while_a_person_is_asked_leaves_no_answer() -> None:
     counter = Counter(policy=ASK_FOR_PUSH)
     context = CallContext(ADA, client=Pensive({}))
     with anyio.CancelScope() as scope:
-        await counter.desk.perform(
+        await counter.dispatcher.perform(
             View.of(counter.state, ADA, ASK_FOR_PUSH), context, "call_tool", {"tool_id": PUSH.handle}
         )
 
@@ -403,9 +405,9 @@ async def test_a_call_that_was_approved_once_was_so_when_it_goes_on() -> None:
     counter = Counter(policy=ASK_FOR_PUSH)
     view = View.of(counter.state, ADA, ASK_FOR_PUSH)
     counter.git.answers["push"] = ToolResult({"resultType": "input_required", "inputRequests": {}})
-    paused = await counter.desk.call_tool(view, CallContext(ADA, client=saying("once")), PUSH.handle, {})
+    paused = await counter.dispatcher.call_tool(view, CallContext(ADA, client=saying("once")), PUSH.handle, {})
     back = Resumption.of({}, paused.wire["requestState"])
-    await counter.desk.call_tool(view, CallContext(ADA, client=saying("no"), resumed=back), PUSH.handle, {})
+    await counter.dispatcher.call_tool(view, CallContext(ADA, client=saying("no"), resumed=back), PUSH.handle, {})
 
     assert [event.approval for event in counter.told] == ["once", "once"]
 
@@ -462,7 +464,7 @@ async def test_a_recorder_that_raises_harms_nobody(caplog: pytest.LogCaptureFixt
     def broken(event: OperationPerformed) -> None:
         raise OSError("the disk is full")
 
-    counter = Counter(Desk(recorders=[broken]))
+    counter = Counter(Dispatcher(recorders=[broken]))
     assert isinstance(await counter.ask("list", {}), ListPage)
     with pytest.raises(ToolcribError):
         await counter.ask("list", {"path": ["none"]})
@@ -501,9 +503,9 @@ async def test_whoever_uses_the_library_is_recorded_as_a_surface_is() -> None:
 async def test_a_record_says_within_which_bundle_it_was() -> None:
     counter = Counter()
     view, few = View.of(counter.state, ADA), CallContext(ADA, bundle="few")
-    counter.desk.look(counter.desk.operations.list, view, few)
-    await counter.desk.perform(view, few, "expand_tool", {"tool_id": "git.log"})
-    await counter.desk.call_tool(view, few, LOG.handle, {})
+    counter.dispatcher.perform_method("list", counter.dispatcher.operations.list, view, few)
+    await counter.dispatcher.perform(view, few, "expand_tool", {"tool_id": "git.log"})
+    await counter.dispatcher.call_tool(view, few, LOG.handle, {})
     await counter.ask("list", {})
 
     assert [event.bundle for event in counter.told] == ["few", "few", "few", None]
@@ -526,21 +528,21 @@ async def test_of_two_bundles_the_record_names_the_one_that_was_asked_for() -> N
 MEMO = "toolcrib://library/memo://"
 
 
-def told_by(desk: Desk) -> list[OperationPerformed]:
+def told_by(dispatcher: Dispatcher) -> list[OperationPerformed]:
     told: list[OperationPerformed] = []
-    desk.recorders.append(told.append)
+    dispatcher.recorders.append(told.append)
     return told
 
 
 async def test_a_prompt_or_resource_is_recorded_by_its_name_and_what_was_filled_in_apart() -> None:
-    desk, view, context = Desk(), library_catalog(Library()), CallContext(bundle="few")
-    told = told_by(desk)
+    dispatcher, view, context = Dispatcher(), library_catalog(Library()), CallContext(bundle="few")
+    told = told_by(dispatcher)
     template = {"type": "ref/resource", "uri": f"{MEMO}{{n}}"}
-    await desk.get_prompt(view, context, "library__plan", {"day": "1"})
+    await dispatcher.get_prompt(view, context, "library__plan", {"day": "1"})
     for uri in (f"{MEMO}1", f"{MEMO}2", "toolcrib://library/other://x"):
-        await desk.read_resource(view, context, uri)
-    await desk.complete(view, context, {"ref": template, "argument": {"name": "n", "value": "a"}})
-    await desk.complete(view, context, {"ref": {"type": "ref/prompt", "name": "library__plan"}})
+        await dispatcher.read_resource(view, context, uri)
+    await dispatcher.complete(view, context, {"ref": template, "argument": {"name": "n", "value": "a"}})
+    await dispatcher.complete(view, context, {"ref": {"type": "ref/prompt", "name": "library__plan"}})
 
     assert [(event.operation, event.item, event.arguments) for event in told] == [
         ("prompts/get", "library__plan", {"day": "1"}),
@@ -565,32 +567,32 @@ async def test_a_prompt_or_resource_is_recorded_by_its_name_and_what_was_filled_
 async def test_what_was_filled_into_a_template_stands_under_the_names_that_say_whether_it_is_secret(
     template: str, filled: str, arguments: Mapping[str, Any]
 ) -> None:
-    desk, (registry, _), library = Desk(), catalog(), Library()
-    told = told_by(desk)
+    dispatcher, (registry, _), library = Dispatcher(), catalog(), Library()
+    told = told_by(dispatcher)
     extras = Extras(templates=({"uriTemplate": template, "name": "any"},))
     registry.register_source(SourceEntry(library, SourceStatus.READY, extras=extras))
-    await desk.read_resource(View.of(registry.state), CallContext(), f"toolcrib://library/{filled}")
+    await dispatcher.read_resource(View.of(registry.state), CallContext(), f"toolcrib://library/{filled}")
 
     assert [(event.item, event.arguments) for event in told] == [(f"toolcrib://library/{template}", arguments)]
 
 
 async def test_however_a_request_for_a_prompt_or_resource_ends_it_is_recorded() -> None:
-    desk, library = Desk(), Library()
-    told = told_by(desk)
+    dispatcher, library = Dispatcher(), Library()
+    told = told_by(dispatcher)
     free, shown, hidden = (library_catalog(library, only(each)) for each in (Access.CALL, Access.SEE, Access.HIDDEN))
     asking = library_catalog(library, only(Access.ASK))
     person = CallContext(client=saying("once"))
     for requested in (
-        desk.get_prompt(shown, CallContext(), "library__plan", None),
-        desk.get_prompt(hidden, CallContext(), "library__plan", None),
-        desk.read_resource(hidden, CallContext(), f"{MEMO}1"),
-        desk.read_resource(free, CallContext(), "toolcrib://nobody/x"),
-        desk.complete(free, CallContext(), {"ref": "plan"}),
-        desk.get_prompt(asking, CallContext(), "library__plan", None),
+        dispatcher.get_prompt(shown, CallContext(), "library__plan", None),
+        dispatcher.get_prompt(hidden, CallContext(), "library__plan", None),
+        dispatcher.read_resource(hidden, CallContext(), f"{MEMO}1"),
+        dispatcher.read_resource(free, CallContext(), "toolcrib://nobody/x"),
+        dispatcher.complete(free, CallContext(), {"ref": "plan"}),
+        dispatcher.get_prompt(asking, CallContext(), "library__plan", None),
     ):
         with pytest.raises(ToolcribError):
             await requested
-    await desk.read_resource(asking, person, f"{MEMO}1")
+    await dispatcher.read_resource(asking, person, f"{MEMO}1")
 
     assert [(event.outcome, event.item, event.approval) for event in told] == [
         ("NOT_AUTHORIZED", "library__plan", None),

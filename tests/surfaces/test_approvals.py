@@ -21,7 +21,7 @@ from toolcrib.core.principal import LOCAL, CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
 from toolcrib.sources.base import ProgressListener
-from toolcrib.surfaces.mcp_gateway.server import Gateway
+from toolcrib.surfaces.mcp_gateway.gateway_server import Gateway
 from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio

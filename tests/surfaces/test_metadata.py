@@ -21,7 +21,7 @@ from toolcrib.core.errors import StaleExpansion
 from toolcrib.core.handles import Handle
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.surfaces.mcp_gateway.direct import METADATA_KEY
+from toolcrib.surfaces.mcp_gateway.listed_tools import METADATA_KEY
 
 pytestmark = pytest.mark.anyio
 

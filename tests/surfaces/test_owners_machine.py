@@ -16,8 +16,8 @@ from toolcrib import Toolcrib
 from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.config import read_config
 from toolcrib.core.principal import LOCAL
-from toolcrib.operations.tools import ALL, OPERATIONS, SETS
-from toolcrib.surfaces.mcp_gateway.server import Gateway
+from toolcrib.operations.operation_table import ALL, OPERATIONS, SETS
+from toolcrib.surfaces.mcp_gateway.gateway_server import Gateway
 
 pytestmark = pytest.mark.anyio
 

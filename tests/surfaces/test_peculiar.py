@@ -198,4 +198,4 @@ async def test_a_newer_client_that_goes_away_in_the_middle_of_its_questions_lets
     async with client_of(shared, "auto") as client:  # others are served, whatever waits for the one who went away
         assert text_of(await run_tool(client, "odd.beyond_64_bits")) == "ran"
         with pytest.raises(MCPError, match="requestState"):
-            await client.session.call_tool("call_tool", {"tool_id": "x"}, request_state="visit:made up")
+            await client.session.call_tool("call_tool", {"tool_id": "x"}, request_state="suspended:made up")

@@ -11,8 +11,8 @@ from tests.servers.launching import faulty_entry, write_config
 from toolcrib import Access, Principal, Rules, Toolcrib
 from toolcrib.config import Config
 from toolcrib.core.principal import LOCAL
-from toolcrib.operations.tools import ALL
-from toolcrib.surfaces.mcp_gateway.server import Gateway
+from toolcrib.operations.operation_table import ALL
+from toolcrib.surfaces.mcp_gateway.gateway_server import Gateway
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ async def cache_scope(crib: Toolcrib, config: Config = NO_SERVERS) -> str:
 
 async def test_behind_a_pipe_all_ask_on_behalf_of_the_one_who_is_there() -> None:
     crib, seen = Toolcrib(), list[str]()
-    crib.desk.recorders.append(lambda event: seen.append(event.principal))
+    crib.dispatcher.recorders.append(lambda event: seen.append(event.principal))
     async with crib, Gateway(crib, NO_SERVERS, principal=Principal("ada")) as gateway:
         async with Client(gateway.server) as client:
             await client.call_tool("list", {})
@@ -37,7 +37,7 @@ async def test_behind_a_pipe_all_ask_on_behalf_of_the_one_who_is_there() -> None
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 async def test_a_request_that_nobody_was_let_in_with_is_not_answered(mode: str) -> None:
     crib, seen = Toolcrib(), list[str]()
-    crib.desk.recorders.append(lambda event: seen.append(event.principal))
+    crib.dispatcher.recorders.append(lambda event: seen.append(event.principal))
     async with crib, Gateway(crib, NO_SERVERS) as gateway:
         with pytest.RaisesGroup(MCPError, flatten_subgroups=True, allow_unwrapped=True):
             async with Client(gateway.server, mode=mode) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from tests.waiting import until
 from toolcrib.config import Config
 from toolcrib.core.principal import LOCAL
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.operations.desk import Desk
-from toolcrib.operations.messages import ListPage
-from toolcrib.operations.showing import Operations
-from toolcrib.surfaces.mcp_gateway.server import Gateway
+from toolcrib.operations import dispatcher
+from toolcrib.operations.operation_table import OPERATION_TABLE
+from toolcrib.operations.protocol_messages import ListPage
+from toolcrib.surfaces.mcp_gateway.gateway_server import Gateway
 
 pytestmark = [pytest.mark.anyio, pytest.mark.true_start]
 
@@ -145,14 +146,14 @@ def test_a_schema_with_an_integer_beyond_64_bits_is_shown_as_it_is(modern: bool,
 
 @BOTH
 async def test_a_fault_of_ours_is_an_internal_error_that_tells_nothing(
-    mode: Mode, caplog: pytest.LogCaptureFixture
+    mode: Mode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Broken(Operations):
-        def list(self, *args: Any, **more: Any) -> ListPage:
-            raise KeyError("/home/ada/.secret")
+    def broken(*_: Any, **__: Any) -> ListPage:
+        raise KeyError("/home/ada/.secret")
 
+    table = {**OPERATION_TABLE, "list": replace(OPERATION_TABLE["list"], answer=broken)}
+    monkeypatch.setattr(dispatcher, "OPERATION_TABLE", table)
     crib = Toolcrib()
-    crib.desk = Desk(Broken())
     gateway = Gateway(crib, Config(Path("mcp.json")), principal=LOCAL)
     async with crib, gateway, Client(gateway.server, mode=mode) as client:
         with pytest.raises(MCPError) as caught:

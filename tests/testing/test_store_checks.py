@@ -11,8 +11,8 @@ import pytest
 
 from toolcrib.config.registration_store import Change, Registration, RegistrationStore
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.operations.calling.approvals import ApprovalStore
-from toolcrib.operations.calling.approving import MemoryApprovals
+from toolcrib.operations.calling.approval_store import ApprovalStore
+from toolcrib.operations.calling.approver import MemoryApprovals
 from toolcrib.sources.definition_cache import CachedDefinitions, DefinitionStore
 from toolcrib.testing.stores import check_approvals, check_definitions, check_registrations
 

@@ -17,8 +17,8 @@ from toolcrib.core.errors import InvalidArguments, NextAction, SourceUnavailable
 from toolcrib.core.events import TOOL_ERROR
 from toolcrib.core.handles import Handle
 from toolcrib.core.results import ToolResult
-from toolcrib.operations.calling.under_way import NOT_KNOWN
-from toolcrib.operations.steps import leading_within
+from toolcrib.operations.calling.source_requests import NOT_KNOWN
+from toolcrib.operations.next_actions import leading_within
 
 logger = logging.getLogger(__name__)
 

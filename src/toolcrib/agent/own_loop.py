@@ -27,10 +27,11 @@ from toolcrib.core.errors import InvalidTool, NextAction, NotExpanded, ToolcribE
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import nearest
 from toolcrib.core.tools import Tool
-from toolcrib.operations.messages import Answer, Expansion, expanded_by
-from toolcrib.operations.steps import answer_within
+from toolcrib.operations.briefing import operation_tools
+from toolcrib.operations.next_actions import answer_within
+from toolcrib.operations.operation_table import OPERATIONS, SETS
+from toolcrib.operations.protocol_messages import Answer, Expansion, expanded_by
 from toolcrib.operations.suggestions import not_found
-from toolcrib.operations.tools import OPERATIONS, SETS, operation_tools
 
 _ECHO_CHARS = 80
 

@@ -16,9 +16,9 @@ from toolcrib.catalog.view import View
 from toolcrib.core.errors import ToolNotFound
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.tools import Tool
-from toolcrib.operations.desk import Desk
-from toolcrib.operations.methods import OperationMethods
-from toolcrib.operations.tools import DEFAULT_SET
+from toolcrib.operations.dispatcher import Dispatcher
+from toolcrib.operations.operation_methods import OperationMethods
+from toolcrib.operations.operation_table import DEFAULT_SET
 from toolcrib.sources.base import free_name, source_name
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Catalog(Protocol):
     """The part of `Toolcrib` that a session needs."""
 
     @property
-    def desk(self) -> Desk: ...
+    def dispatcher(self) -> Dispatcher: ...
 
     def seen_by(self, context: CallContext) -> View: ...
 
@@ -50,7 +50,7 @@ class Session(OperationMethods):
 
     def __init__(self, crib: Catalog, context: CallContext, conversation: Conversation | None = None) -> None:
         self.crib = crib
-        self.desk = crib.desk
+        self.dispatcher = crib.dispatcher
         self.own = SessionTools()
         """The tools that only this session has."""
         self.context = replace(context, own=self.own)

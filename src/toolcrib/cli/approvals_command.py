@@ -13,7 +13,7 @@ from toolcrib.cli.opened_catalog import default_approvals
 from toolcrib.cli.options import FILE, json_option
 from toolcrib.cli.terminal_output import asynchronous, escape, plain, print_json, stderr, stdout
 from toolcrib.core.errors import InvalidConfig, NotFound
-from toolcrib.operations.calling.approvals import Approval, ApprovalStore
+from toolcrib.operations.calling.approval_store import Approval, ApprovalStore
 
 if TYPE_CHECKING:
     from rich.table import Table

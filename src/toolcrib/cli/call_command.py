@@ -21,8 +21,8 @@ from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.operations.calling import Approver
-from toolcrib.operations.calling.questions import Intent, Question
-from toolcrib.operations.desk import Desk
+from toolcrib.operations.calling.approval_question import Intent, Question
+from toolcrib.operations.dispatcher import Dispatcher
 
 
 @click.command()
@@ -46,7 +46,7 @@ async def call(
     """
     given = _given(arguments)
     async with opened(config, None, wait_s=wait_s, wanted=only_source_of(tool_id), bundle=bundle) as crib:
-        crib.desk = _asking_here(crib.desk, at_terminal=sys.stdin.isatty() and sys.stderr.isatty())
+        crib.dispatcher = _asking_here(crib.dispatcher, at_terminal=sys.stdin.isatty() and sys.stderr.isatty())
         # A bare tool id gets the current handle, because the person typed it on purpose. A handle is checked as
         # usual.
         handle = crib.expand_tool(tool_id).handle if crib.view().find(tool_id) is not None else tool_id
@@ -94,10 +94,10 @@ class _AbsentApprover(Approver):
         )
 
 
-def _asking_here(desk: Desk, *, at_terminal: bool) -> Desk:
-    """Return `desk` with an approver that asks at this terminal, or that refuses if there is no terminal."""
-    approver = (_TerminalApprover if at_terminal else _AbsentApprover)(desk.runner.approver.approvals)
-    return replace(desk, runner=replace(desk.runner, approver=approver))
+def _asking_here(dispatcher: Dispatcher, *, at_terminal: bool) -> Dispatcher:
+    """Return `dispatcher` with an approver that asks at this terminal, or that refuses if there is no terminal."""
+    approver = (_TerminalApprover if at_terminal else _AbsentApprover)(dispatcher.runner.approver.approvals)
+    return replace(dispatcher, runner=replace(dispatcher.runner, approver=approver))
 
 
 _KEY_VALUE = re.compile(r"(?P<key>[^\s={}\[\]\"]+)=(?P<value>.*)", re.DOTALL)

@@ -48,8 +48,8 @@ from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.tools import ToolPointer, one_line, summarize
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.operations.messages import CategoryPointer, Missing, SearchPage
-from toolcrib.operations.showing import MAX_LIMIT, why_unavailable
+from toolcrib.operations.catalog_operations import MAX_LIMIT, why_unavailable
+from toolcrib.operations.protocol_messages import CategoryPointer, Missing, SearchPage
 
 TREE_TOOLS = 200
 """How many tools are shown below one category. The rest are counted."""

@@ -17,7 +17,7 @@ from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.definitions.pins import PinStore
-from toolcrib.operations.calling.approvals import ApprovalStore
+from toolcrib.operations.calling.approval_store import ApprovalStore
 from toolcrib.search.vector_store import VectorStore
 
 REFRESH_S = 0.1

@@ -115,7 +115,7 @@ def _operations(context: click.Context, _: click.Parameter, value: str) -> str:
             raise click.BadParameter("only `serve` accepts `all`, because `all` has no operations")
         return value
     from toolcrib.core.errors import InvalidConfig
-    from toolcrib.operations.tools import chosen
+    from toolcrib.operations.operation_table import chosen
 
     try:
         chosen(value)

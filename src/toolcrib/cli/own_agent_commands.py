@@ -36,10 +36,9 @@ from toolcrib.definitions.grammars import (
     text_or_call_grammar,
 )
 from toolcrib.operations.briefing import briefing
-from toolcrib.operations.messages import DetailLevel
-from toolcrib.operations.rules import instructions as rules
-from toolcrib.operations.schemas import document
-from toolcrib.operations.tools import chosen
+from toolcrib.operations.briefing import instructions as rules
+from toolcrib.operations.operation_table import chosen, message_document
+from toolcrib.operations.protocol_messages import DetailLevel
 
 
 @click.command()
@@ -113,7 +112,7 @@ async def instructions(config: Path, operations: str, *, full: bool) -> None:
 @click.command()
 def schema() -> None:
     """Print one JSON Schema document with every request, every response and the error of the discovery protocol."""
-    stdout.print(json.dumps(document(), indent=2), markup=False, soft_wrap=True)
+    stdout.print(json.dumps(message_document(), indent=2), markup=False, soft_wrap=True)
 
 
 @click.command()

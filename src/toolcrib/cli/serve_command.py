@@ -34,7 +34,7 @@ from toolcrib.core.errors import BundleIncomplete, InvalidConfig, NotFound
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.values import did_you_mean
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.operations.calling.approvals import ApprovalStore
+from toolcrib.operations.calling.approval_store import ApprovalStore
 from toolcrib.search.vector_store import VectorStore
 from toolcrib.sources.definition_cache import DefinitionStore
 

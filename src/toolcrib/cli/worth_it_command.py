@@ -23,9 +23,8 @@ from toolcrib.core.digests import BYTES_PER_TOKEN, size_of
 from toolcrib.core.tools import Tool
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.crib.top_level import top_level
-from toolcrib.operations.briefing import briefing
-from toolcrib.operations.rules import Top
-from toolcrib.operations.tools import DEFAULT_SET, SETS
+from toolcrib.operations.briefing import Top, briefing
+from toolcrib.operations.operation_table import DEFAULT_SET, SETS
 from toolcrib.sources.mcp.server_spec import StdioServer
 
 HANDFUL = 5

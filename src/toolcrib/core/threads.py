@@ -1,4 +1,4 @@
-"""Runs functions on an event loop from other threads, and third-party code in daemon threads."""
+"""Runs functions on an event loop from other threads, third-party code in daemon threads, and tasks one by one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.lowlevel
+from anyio.lowlevel import RunVar
 
 
 def soon() -> Callable[[Callable[[], Any]], Any]:
@@ -68,3 +70,18 @@ def _raising(error: BaseException) -> Callable[[], Any]:
         raise error
 
     return again
+
+
+class KeyedLocks:
+    """One lock for each key, in each event loop. A lock exists as long as a task holds it or waits for it."""
+
+    def __init__(self) -> None:
+        self._locks: RunVar[WeakValueDictionary[str, anyio.Lock]] = RunVar("toolcrib.core.threads")
+
+    def of(self, key: str) -> anyio.Lock:
+        """Return the lock of `key`. Keep a reference to it while you use it."""
+        try:
+            locks = self._locks.get()
+        except LookupError:
+            self._locks.set(locks := WeakValueDictionary())
+        return locks.setdefault(key, anyio.Lock())

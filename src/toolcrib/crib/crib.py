@@ -45,12 +45,12 @@ from toolcrib.crib.registered_items import RegisteredItems
 from toolcrib.crib.search_knowledge import SearchKnowledge
 from toolcrib.crib.top_level import top_level
 from toolcrib.definitions.pins import PinStore
+from toolcrib.operations.briefing import Top
 from toolcrib.operations.calling import Approvals, Approver, Runner
-from toolcrib.operations.desk import Desk
-from toolcrib.operations.methods import OperationMethods
-from toolcrib.operations.rules import Top
-from toolcrib.operations.showing import MAX_QUERY_CHARS
-from toolcrib.operations.tools import DEFAULT_SET
+from toolcrib.operations.catalog_operations import MAX_QUERY_CHARS
+from toolcrib.operations.dispatcher import Dispatcher
+from toolcrib.operations.operation_methods import OperationMethods
+from toolcrib.operations.operation_table import DEFAULT_SET
 from toolcrib.search.embedders import Embedder
 from toolcrib.search.vector_store import Vectors
 from toolcrib.sources.base import Condition, Source, free_name
@@ -108,7 +108,7 @@ class Toolcrib(OperationMethods):
         self.registry: ToolRegistry = RunnableRegistry()
         runner = Runner(approver=Approver(approvals), view_of=self.seen_by)
         recorders = [record] if record is not None else []
-        self.desk = Desk(
+        self.dispatcher = Dispatcher(
             runner=runner, recorders=recorders, bundle_of=lambda asked: asked.bundle or self._following.confined_to
         )
         self._is_running = False
@@ -129,7 +129,7 @@ class Toolcrib(OperationMethods):
             self._servers,
             RegisteredItems(registrations),
             self._views,
-            self.desk,
+            self.dispatcher,
             self.knowledge,
             self.guard,
             own_policy,

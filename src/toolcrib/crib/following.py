@@ -32,7 +32,7 @@ from toolcrib.crib.configured_sources import Change
 from toolcrib.crib.declared_sources import DeclaredSources
 from toolcrib.crib.registered_items import RegisteredItems
 from toolcrib.crib.search_knowledge import SearchKnowledge
-from toolcrib.operations.desk import Desk
+from toolcrib.operations.dispatcher import Dispatcher
 from toolcrib.sources.base import free_name
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class ConfigFollower:
     servers: ConfiguredServers
     registered: RegisteredItems
     views: ViewCache
-    desk: Desk
+    dispatcher: Dispatcher
     knowledge: SearchKnowledge
     guard: DefinitionGuard
     policy: Policy | None
@@ -165,7 +165,7 @@ class ConfigFollower:
         self._check_settings(config)
         plugins = [plugin for plugin in config.plugins if wanted is None or wanted(plugin.name)]
         changes = (
-            self.servers.change_to(servers, path, adding=True),
+            self.servers.addition(servers, path),
             self.plugins.change_to([*self.plugins.wanted, *plugins], self._other_names(config, servers=True)),
             self.declared.change_to(config.declared, config.capacity),
         )
@@ -228,10 +228,11 @@ class ConfigFollower:
         config = self.with_registered(written)
         if self.confined_to not in earlier.bundles:  # it was registered
             config = self._still_confined(config)
-        servers = self.servers.change_to(config.enabled, path)
+        servers = self.servers.change_to(config)
         declared = [each.name for each in config.declared]
         self._check_free(path, [*servers.added, *declared], {*servers.gone, *self.declared.names})
-        self._check_not_truncated(config)
+        self._check_isolated(config)
+        self._check_chosen(config)
         changes = (
             servers,
             self.plugins.change_to(config.plugins, self._other_names(config, servers=False)),
@@ -269,8 +270,8 @@ class ConfigFollower:
         # Rules refer to categories, so the old rules must never apply to the new categories alone, nor the reverse.
         with self.views.turning_to(self._policy_of(config)):
             self._set(config.catalog_settings, self.added)
-        self.desk.runner.limits.rate = config.rate
-        self.desk.lookups.rate = config.lookup_rate
+        self.dispatcher.runner.limits.rate = config.rate
+        self.dispatcher.lookups.rate = config.lookup_rate
         self.servers.isolated_sources.most = config.max_isolated_principals
         self.registry.set_weights(config.search.weights)
         self.knowledge.apply(config)
@@ -302,9 +303,12 @@ class ConfigFollower:
     def _joined_with_earlier(self, config: Config) -> Config:
         """Return `config` together with the settings of the configurations before it, except their servers."""
         before = self._written
+        more = (category for category in config.categories.given if category.path not in before.categories)
         return replace(
-            _with_rules_of(before, config),
+            config,
             declared=(*before.declared, *config.declared),
+            categories=Categories([*before.categories.given, *more]),
+            overrides=Overrides((*before.overrides.given, *config.overrides.given)),
             bundles=Bundles([*before.bundles.given, *config.bundles.given]),
             capabilities=(*before.capabilities, *config.capabilities),
             search=before.search if config.search == DEFAULT_SEARCH else config.search,
@@ -331,7 +335,10 @@ class ConfigFollower:
             '(set it to {"otherwise": "allow"} to allow everything)',
             config.path,
         )
-        return replace(_with_rules_of(last, config), policy=last.policy)
+        more = [category for category in config.categories.given if category.path not in last.categories]
+        categories = Categories([*last.categories.given, *more])
+        overrides = Overrides((*last.overrides.given, *config.overrides.given))
+        return replace(config, policy=last.policy, categories=categories, overrides=overrides)
 
     def _still_confined(self, config: Config) -> Config:
         """Return `config` with the confining bundle as it was, in case a different program unregistered it."""
@@ -395,10 +402,8 @@ class ConfigFollower:
                 f"{config.path}: the bundle `{self.confined_to}` is being served, but it is no longer defined"
             )
 
-    def _check_not_truncated(self, config: Config) -> None:
-        """Raise if the file may be truncated: if it would share an isolated server, give it to principals that did not
-        have it, or add every installed plugin.
-        """
+    def _check_isolated(self, config: Config) -> None:
+        """Raise if a truncated file would share an isolated server, or give it to principals that did not have it."""
         for server in config.enabled:
             was, is_shared = server.name in self.servers.isolated, server.isolation == "shared"
             if was and is_shared and not server.is_expressly_shared:
@@ -410,20 +415,13 @@ class ConfigFollower:
                     f"{config.path}: only some principals had server `{server.name}`. "
                     'To give it to every principal, set `"principals": {"*": {}}`'
                 )
+
+    def _check_chosen(self, config: Config) -> None:
+        """Raise if a truncated file would add every installed plugin."""
         if self._written.chooses_plugins and not config.chooses_plugins:
             raise InvalidConfig(
                 f'{config.path}: `plugins` is no longer set. To add all installed plugins, set `"plugins": true`'
             )
-
-
-def _with_rules_of(earlier: Config, config: Config) -> Config:
-    """Return `config` with the categories and overrides of an `earlier` configuration in front of its own."""
-    more = (category for category in config.categories.given if category.path not in earlier.categories)
-    return replace(
-        config,
-        categories=Categories([*earlier.categories.given, *more]),
-        overrides=Overrides((*earlier.overrides.given, *config.overrides.given)),
-    )
 
 
 def _unless_refused(take: Callable[[], Config], earlier: str) -> Config | None:

@@ -13,7 +13,7 @@ from toolcrib.catalog.view import subject_of
 from toolcrib.config import Config
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Path, Tool
-from toolcrib.operations.rules import Top
+from toolcrib.operations.briefing import Top
 
 if TYPE_CHECKING:
     from toolcrib.sources.declared.definition import DeclaredTools

@@ -11,51 +11,46 @@ from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NextAction
 from toolcrib.core.schema import MAX_VIOLATIONS, Schema, Violation, pointer, violations_to_wire
 from toolcrib.core.values import read_choice, read_flag, read_string, read_strings, unknown
-from toolcrib.operations.calling.slips import Repair, repaired
-from toolcrib.operations.messages import DetailLevel
-from toolcrib.operations.tools import CALLS, OPERATIONS, operation_schema
+from toolcrib.operations.calling.argument_repair import Repair, repaired
+from toolcrib.operations.operation_table import OPERATION_TABLE, OPERATIONS, Operation
+from toolcrib.operations.protocol_messages import DetailLevel
 
 MAX_KEYS = 100
 """The most keys of an operation's arguments. Some are unknown if a model mixes in the arguments of a tool."""
 
 
-def checked(view: View, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `arguments` of the operation `name` without null values, because models send null for "not given".
+def checked(view: View, operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `arguments` of `operation` without null values, because models send null for "not given".
 
     Raises:
         InvalidArguments: they do not match the schema; `next_action` has them corrected if the mistake is clear.
     """
     given = {key: value for key, value in arguments.items() if value is not None}
+    name, schema, runs_a_tool = operation.name, operation.arguments, operation.answer is None
     # The tool's own schema checks the value of `arguments` later, and gives better errors.
-    judged: dict[str, Any] = {**given, "arguments": {}} if name in CALLS and "arguments" in given else given
-    schema = operation_schema(name)
+    judged: dict[str, Any] = {**given, "arguments": {}} if runs_a_tool and "arguments" in given else given
     # Sizes are checked first: any client can send a million names, and a validator would make an error for each.
     problems = _violations(schema, judged)
     if not problems:
         return given
     repair = None
     if len(given) <= MAX_KEYS:
-        repair = _unflattened(view, name, given) if name in CALLS else None
+        repair = _unflattened(view, operation, given) if runs_a_tool else None
         repair = repair or repaired(schema.document, schema, given)
     raise InvalidArguments(
         f"The arguments of `{name}` do not match its input schema: "
         f"{'; '.join(problem.message for problem in problems[:3])}.",
         hints=[repair.what] if repair is not None else [],
-        next_action=NextAction(name, repair.arguments) if repair is not None else _rest(name, given),
+        next_action=NextAction(name, repair.arguments) if repair is not None else _rest(operation, given),
         details={"violations": violations_to_wire(problems)},
     )
 
 
-def check_operation(name: str) -> None:
-    """Check that `name` is one of `OPERATIONS`.
-
-    Raises:
-        InvalidArguments: it is not; the message names the closest operation.
-    """
-    if name not in OPERATIONS:
-        raise InvalidArguments(
-            f"There is no operation `{str(name)[:200]}`{unknown(name, OPERATIONS)}.", next_action=NextAction("list")
-        )
+def unknown_operation(name: str) -> InvalidArguments:
+    """Return the error for a `name` that is not in `OPERATIONS`. Its message names the closest operation."""
+    return InvalidArguments(
+        f"There is no operation `{str(name)[:200]}`{unknown(name, OPERATIONS)}.", next_action=NextAction("list")
+    )
 
 
 def read(name: str, given: Mapping[str, object]) -> dict[str, Any]:
@@ -67,7 +62,7 @@ def read(name: str, given: Mapping[str, object]) -> dict[str, Any]:
     Raises:
         InvalidArguments: a value has the wrong type; the message begins with the name of the argument.
     """
-    required = operation_schema(name).document.get("required", ()) if name in OPERATIONS else ()
+    required = OPERATION_TABLE[name].input_schema.get("required", ()) if name in OPERATION_TABLE else ()
     found: dict[str, Any] = {}
     for key, value in given.items():
         if value is None and key not in required:
@@ -161,13 +156,13 @@ def _too_large(part: Mapping[str, Any], place: str, value: object) -> Iterator[V
             pass
 
 
-def _rest(name: str, given: Mapping[str, Any]) -> NextAction:
+def _rest(operation: Operation, given: Mapping[str, Any]) -> NextAction:
     """Return the request without its wrong arguments or, if too little is left, a list of the category it names."""
-    schema = operation_schema(name)
+    schema = operation.arguments
     known: Mapping[str, Any] = schema.document["properties"]
     kept = {key: given[key] for key in known if key in given and not _is_wrong(schema, key, given[key])}
     if kept and schema.is_valid(kept):
-        return NextAction(name, kept)
+        return NextAction(operation.name, kept)
     path = next((kept[key] for key in ("path", "category", "category_path") if kept.get(key)), None)
     return NextAction("list", {"path": [path] if isinstance(path, str) else path} if path else {})
 
@@ -178,7 +173,7 @@ def _is_wrong(schema: Schema, key: str, value: object) -> bool:
     return any(place == at or place.startswith(f"{at}/") for place in places)
 
 
-def _unflattened(view: View, name: str, given: Mapping[str, Any]) -> Repair | None:
+def _unflattened(view: View, operation: Operation, given: Mapping[str, Any]) -> Repair | None:
     """Correct `{"tool_id": ..., "path": "."}` to `{"tool_id": ..., "arguments": {"path": "."}}`."""
     outside = {key: value for key, value in given.items() if key not in {"tool_id", "arguments"}}
     reference, inside = given.get("tool_id"), given.get("arguments", {})
@@ -190,6 +185,6 @@ def _unflattened(view: View, name: str, given: Mapping[str, Any]) -> Repair | No
     if tool is not None and (undone := repaired(tool.input_schema, tool.arguments, meant)) is not None:
         meant = undone.arguments
     arguments = {"tool_id": reference, "arguments": meant}
-    if not operation_schema(name).is_valid(arguments):
+    if not operation.arguments.is_valid(arguments):
         return None
     return Repair(arguments, f"{', '.join(f'`{key}`' for key in outside)} must be inside `arguments`.")

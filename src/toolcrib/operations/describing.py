@@ -16,8 +16,8 @@ from toolcrib.core.errors import InvalidArguments
 from toolcrib.core.metadata import Optionality
 from toolcrib.core.tools import Path, Tool, summarize
 from toolcrib.core.untrusted_text import as_block, as_id, as_json, as_path, on_one_line
-from toolcrib.operations.messages import DetailLevel
-from toolcrib.operations.outlines import outline
+from toolcrib.operations.argument_outlines import outline
+from toolcrib.operations.protocol_messages import DetailLevel
 
 MIN_BUDGET_TOKENS = 100
 """The smallest budget: room to say how to reach the tools if no tool is described."""

@@ -10,9 +10,9 @@ from toolcrib.core.errors import ToolcribError
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.operations.messages import Answer
-from toolcrib.operations.steps import answer_within, leading_within
-from toolcrib.operations.tools import operation_tools
+from toolcrib.operations.briefing import operation_tools
+from toolcrib.operations.next_actions import answer_within, leading_within
+from toolcrib.operations.protocol_messages import Answer
 from toolcrib.sources.plugins import Plugin
 from toolcrib.version import VERSION
 

@@ -15,7 +15,7 @@ from toolcrib.core.errors import NextAction, NoMatchInCategory, SourceUnavailabl
 from toolcrib.core.handles import Handle
 from toolcrib.core.schema import MAX_COMPARED, MAX_COMPARED_CHARS
 from toolcrib.core.tools import Path
-from toolcrib.operations.messages import Suggestion
+from toolcrib.operations.protocol_messages import Suggestion
 from toolcrib.search.index.index import Selection
 from toolcrib.search.index.tokens import terms
 

@@ -17,7 +17,7 @@ from toolcrib.config.auth import Auth, read_auth
 from toolcrib.config.settings import Settings, parsed
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.operations.tools import ALL, chosen
+from toolcrib.operations.operation_table import ALL, chosen
 from toolcrib.surfaces.http import http_serving
 from toolcrib.surfaces.http.accepted_hosts import Address, Names
 from toolcrib.surfaces.mcp_gateway import stdio

@@ -307,7 +307,7 @@ async def test_a_limit_that_is_changed_in_the_file_holds_at_once(
         with pytest.raises(RateLimited):
             await crib.call_tool(handle)
         write_config(path, toolcrib={"calls_per_minute": 0})
-        await until(lambda: crib.desk.runner.limits.rate is None, "the file is read again")
+        await until(lambda: crib.dispatcher.runner.limits.rate is None, "the file is read again")
         await crib.call_tool(handle)
         tasks.cancel_scope.cancel()
 
@@ -316,7 +316,7 @@ async def test_a_limit_that_is_changed_in_the_file_holds_at_once(
 async def test_calls_of_a_program_and_calls_of_a_model_count_against_the_same_limit() -> None:
     crib = Toolcrib()
     handle = crib.tool_of(crib.add(lambda: "done", name="work")).handle
-    crib.desk.runner.limits.rate = Rate(1, 4)
+    crib.dispatcher.runner.limits.rate = Rate(1, 4)
     called: dict[str, object] = {"tool_id": handle, "arguments": {}}
     for _ in range(2):
         await crib.call_tool(handle)

@@ -30,9 +30,9 @@ from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.operations.calling import Runner
-from toolcrib.operations.desk import Desk
-from toolcrib.operations.messages import Answer, Expansion
-from toolcrib.operations.showing import Operations
+from toolcrib.operations.catalog_operations import Operations
+from toolcrib.operations.dispatcher import Dispatcher
+from toolcrib.operations.protocol_messages import Answer, Expansion
 from toolcrib.sources.base import ProgressListener
 from toolcrib.sources.functions import FunctionSource
 from toolcrib.testing.scripted_source import ScriptedSource
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.anyio
 
 OPERATIONS = Operations()
 RUNNER = Runner()
-DESK = Desk(OPERATIONS, RUNNER)
+DISPATCHER = Dispatcher(OPERATIONS, RUNNER)
 CONTEXT = CallContext(LOCAL)
 READ = tool("files.read", "Read a file.", properties={"path": {"type": "string"}}, required=("path",))
 
@@ -54,7 +54,7 @@ def only(access: Access) -> Rules:
 async def sent(view: View, step: NextAction | None) -> Answer | ToolResult:
     """What comes of sending a next action as it stands."""
     assert step is not None
-    return await DESK.perform(view, CONTEXT, step.operation, step.arguments)
+    return await DISPATCHER.perform(view, CONTEXT, step.operation, step.arguments)
 
 
 # -- a call that works ------------------------------------------------------------------------------------------------

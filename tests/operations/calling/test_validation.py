@@ -27,8 +27,8 @@ from toolcrib.core.schema import MAX_VIOLATIONS, Schema
 from toolcrib.core.tools import Tool
 from toolcrib.operations.calling import Runner, validation
 from toolcrib.operations.calling.validation import violations_apart, violations_of
-from toolcrib.operations.desk import Desk
-from toolcrib.operations.showing import Operations
+from toolcrib.operations.catalog_operations import Operations
+from toolcrib.operations.dispatcher import Dispatcher
 
 pytestmark = pytest.mark.anyio
 
@@ -121,7 +121,7 @@ async def _call(attacked: Tool, arguments: Json) -> str:
 
 async def _list(arguments: Json) -> str:
     try:
-        await Desk(Operations(), Runner()).perform(view_of(takes(of())), CallContext(LOCAL), "list", arguments)
+        await Dispatcher(Operations(), Runner()).perform(view_of(takes(of())), CallContext(LOCAL), "list", arguments)
     except InvalidArguments as error:
         return error.message
     return ""

@@ -19,7 +19,7 @@ from tests.waiting import until
 
 from toolcrib.core.errors import InvalidArguments, InvalidTool, ToolFailed
 from toolcrib.sources.base import Source
-from toolcrib.sources.declared.process import MAX_OUTPUT_BYTES
+from toolcrib.sources.program_run import MAX_OUTPUT_BYTES
 from toolcrib.testing.sources import check_source
 
 pytestmark = pytest.mark.anyio

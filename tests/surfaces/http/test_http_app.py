@@ -16,14 +16,14 @@ from toolcrib.config import Config
 from toolcrib.config.auth import NO_AUTH
 from toolcrib.core.events import OperationPerformed
 from toolcrib.core.principal import Principal, trace_id_of
-from toolcrib.operations.tools import ALL
+from toolcrib.operations.operation_table import ALL
 from toolcrib.surfaces.auth import Authenticator, Stays
 from toolcrib.surfaces.http.accepted_hosts import Address, Names
 from toolcrib.surfaces.http.http_app import application
 from toolcrib.surfaces.http.metrics import Metrics
-from toolcrib.surfaces.mcp_gateway.connections import user_of
-from toolcrib.surfaces.mcp_gateway.http import BundleEndpoints
-from toolcrib.surfaces.mcp_gateway.server import Gateway
+from toolcrib.surfaces.mcp_gateway.gateway_server import Gateway
+from toolcrib.surfaces.mcp_gateway.request_context import user_of
+from toolcrib.surfaces.mcp_gateway.streamable_http import BundleEndpoints
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ async def asking(crib: Toolcrib) -> AsyncGenerator[httpx2.AsyncClient]:
     app = application(
         crib,
         gateway,
-        bundles := BundleEndpoints(crib, lambda bundle: Gateway(crib, config, bundle=bundle, opening=gateway.opening)),
+        bundles := BundleEndpoints(crib, lambda bundle: Gateway(crib, config, bundle=bundle, startup=gateway.startup)),
         auth=NO_AUTH,
         stays=Stays(Authenticator(NO_AUTH)),
         names=Names(Address("127.0.0.1", 8808), NO_AUTH),

@@ -18,7 +18,7 @@ from tests.surfaces.serving import ask, run_tool
 from tests.waiting import until
 
 from toolcrib.core.errors import ErrorCode
-from toolcrib.operations.tools import OPERATIONS
+from toolcrib.operations.operation_table import OPERATIONS
 from toolcrib.surfaces.http.bodies import MAX_BYTES
 from toolcrib.surfaces.http.problems import STATUSES
 

@@ -13,7 +13,7 @@ from tests.servers.launching import faulty_entry
 from tests.surfaces.http.asking import ALICE, TOKENS, Api, served
 
 from toolcrib.core.errors import ErrorCode
-from toolcrib.operations.tools import OPERATIONS
+from toolcrib.operations.operation_table import OPERATIONS
 
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 

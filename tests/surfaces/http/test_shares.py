@@ -20,7 +20,7 @@ from toolcrib import Toolcrib
 from toolcrib.sources.base import Extras, Listing
 from toolcrib.surfaces.auth import admitted_requests
 from toolcrib.surfaces.http.http_connections import ConnectionLimits
-from toolcrib.surfaces.mcp_gateway import http, subscriptions
+from toolcrib.surfaces.mcp_gateway import streamable_http, subscriptions
 from toolcrib.testing.scripted_source import ScriptedSource
 
 pytestmark = pytest.mark.anyio
@@ -94,7 +94,7 @@ async def is_there(client: httpx2.AsyncClient, session: str) -> bool:
 async def test_sessions_of_one_principal_make_room_for_each_other_and_never_for_those_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "MAX_SESSIONS_EACH", 3)
+    monkeypatch.setattr(streamable_http, "MAX_SESSIONS_EACH", 3)
     async with (
         served_here(tmp_path, auth={"tokens": TOKENS}) as here,
         here.client(ALICE) as ada,
@@ -113,7 +113,7 @@ async def test_sessions_of_one_principal_make_room_for_each_other_and_never_for_
 async def test_a_session_with_a_request_under_way_does_not_make_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "MAX_SESSIONS_EACH", 1)
+    monkeypatch.setattr(streamable_http, "MAX_SESSIONS_EACH", 1)
     async with served_here(tmp_path) as here, here.client() as client:
         session = {**ACCEPT, "Mcp-Session-Id": await begun(client)}
         async with client.stream("GET", "/mcp", headers=session) as listening:
@@ -124,7 +124,7 @@ async def test_a_session_with_a_request_under_way_does_not_make_room(
 async def test_sessions_of_one_principal_make_room_for_another_that_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(streamable_http, "MAX_SESSIONS", 3)
     async with (
         served_here(tmp_path, auth={"tokens": TOKENS}) as here,
         here.client(ALICE) as ada,

@@ -52,9 +52,12 @@ from toolcrib.core.handles import Handle
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.operations.calling.approving import Approvals, Approver
-from toolcrib.operations.calling.questions import ONCE, Intent, Question
-from toolcrib.operations.messages import (
+from toolcrib.operations.briefing import operation_tools
+from toolcrib.operations.calling.approval_question import ONCE, Intent, Question
+from toolcrib.operations.calling.approver import Approvals, Approver
+from toolcrib.operations.next_actions import answer_within, leading_within
+from toolcrib.operations.operation_table import ALL, CALLS, DEFAULT_SET, OPERATIONS, SETS
+from toolcrib.operations.protocol_messages import (
     Answer,
     DetailLevel,
     Expansions,
@@ -62,9 +65,7 @@ from toolcrib.operations.messages import (
     Suggestion,
     expanded_by,
 )
-from toolcrib.operations.steps import answer_within, leading_within
 from toolcrib.operations.suggestions import not_found
-from toolcrib.operations.tools import ALL, CALLS, DEFAULT_SET, OPERATIONS, SETS, operation_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,14 +277,14 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         return _Outcome(self._answer_text(_under_own_names(cast("Answer", answer)), ctx))
 
     async def _called(self, operation: str, arguments: Mapping[str, Any], ctx: RunContext[AgentDepsT]) -> _Outcome:
-        desk = self.session.desk
-        deferring = _DeferredApprover(desk.runner.approver.approvals, self._approved(ctx))
+        dispatcher = self.session.dispatcher
+        deferring = _DeferredApprover(dispatcher.runner.approver.approvals, self._approved(ctx))
         approver = deferring if self._approver is None else self._approver(ctx)
-        desk = replace(desk, runner=replace(desk.runner, approver=approver))
+        dispatcher = replace(dispatcher, runner=replace(dispatcher.runner, approver=approver))
         if only_reads := self._only_read is not None and self._only_read():
             operation = "call_read_only_tool"
         try:
-            answer = await desk.perform(self.session.view(), self.session.context, operation, arguments)
+            answer = await dispatcher.perform(self.session.view(), self.session.context, operation, arguments)
         except NotAuthorized as refused:
             if deferring.asks is not None:
                 return _Outcome(None, asks=deferring.asks)

@@ -33,9 +33,9 @@ from toolcrib.agent.telemetry import count_injected
 from toolcrib.core.errors import InvalidArguments, NotExpanded, SourceUnavailable, ToolcribError, ToolNotFound
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import nearest
-from toolcrib.operations.calling.under_way import NOT_KNOWN
-from toolcrib.operations.messages import Answer, DetailLevel, SearchPage, expanded_by
-from toolcrib.operations.steps import answer_within
+from toolcrib.operations.calling.source_requests import NOT_KNOWN
+from toolcrib.operations.next_actions import answer_within
+from toolcrib.operations.protocol_messages import Answer, DetailLevel, SearchPage, expanded_by
 
 logger = logging.getLogger(__name__)
 

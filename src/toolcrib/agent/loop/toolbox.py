@@ -27,9 +27,10 @@ from toolcrib.core.errors import InvalidPrompt, InvalidTool, UnknownPath
 from toolcrib.core.handles import Handle
 from toolcrib.core.names import model_names
 from toolcrib.core.tools import Path, Tool, ToolPointer
-from toolcrib.operations.messages import Expansion
-from toolcrib.operations.showing import MAX_LIMIT
-from toolcrib.operations.tools import CALLS, OPERATIONS, operation_tools
+from toolcrib.operations.briefing import operation_tools
+from toolcrib.operations.catalog_operations import MAX_LIMIT
+from toolcrib.operations.operation_table import CALLS, OPERATIONS
+from toolcrib.operations.protocol_messages import Expansion
 
 MAX_POINTERS = 200
 """How many tools of one category a section shows. For larger categories, give the model a search."""

@@ -2,24 +2,76 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import anyio
 
 from toolcrib.catalog.access import Access
 from toolcrib.catalog.catalog_state import SourceEntry
+from toolcrib.catalog.prompts_and_resources import PromptsAndResources, fits
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NotAuthorized, NotFound, SourceUnavailable, ToolFailed
 from toolcrib.core.events import Consent
 from toolcrib.core.names import resource_uri
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.operations.calling.links import under_catalog_names
-from toolcrib.operations.calling.questions import Intent
+from toolcrib.operations.calling.approval_question import Intent
 from toolcrib.operations.calling.runner import Runner
+from toolcrib.operations.calling.source_requests import under_catalog_names
 from toolcrib.sources.base import FetchMethod, fetch, unwatch, watch
+
+_EXPRESSION = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedItem:
+    """A request for a prompt or resource. Values that a caller filled into a URI are in `arguments`, not in `item`."""
+
+    item: str | None = None
+    """The name of the prompt, or the URI or URI template, in the catalog; see `OperationPerformed.item`."""
+    arguments: Mapping[str, Any] | None = None
+
+    @classmethod
+    def prompt(cls, name: str, arguments: Mapping[str, Any] | None) -> Self:
+        return cls(name, arguments)
+
+    @classmethod
+    def resource(cls, uri: str, shelf: PromptsAndResources) -> Self:
+        """Record a request for a resource.
+
+        For a URI that is not listed, the item is its template, or else its source. A URI of no source has no item.
+        """
+        if uri in shelf.resources or uri in shelf.templates:
+            return cls(uri)
+        for template in shelf.templates:
+            if fits(uri, template):
+                return cls(template, _filled(uri, template))
+        located = shelf.locate(uri)
+        return cls(None if located is None else resource_uri(located[0], ""), {"uri": uri})
+
+    @classmethod
+    def completion(cls, params: Mapping[str, Any], shelf: PromptsAndResources) -> Self:
+        """Record a request for a completion. `params` are those of the request, and can have any shape."""
+        match params.get("ref"):
+            case {"type": "ref/prompt", "name": str() as item}:
+                pass
+            case {"type": "ref/resource", "uri": str() as uri}:
+                item = cls.resource(uri, shelf).item
+            case _:
+                item = None
+        match params.get("argument"):
+            case {"name": str() as name, "value": value}:
+                return cls(item, {name: value})
+            case _:
+                return cls(item)
+
+
+NOTHING_FETCHED = FetchedItem()
+"""The record of an operation that fetches no prompt or resource."""
 
 
 async def get_prompt(
@@ -128,7 +180,7 @@ async def _fetch(
     runner: Runner,
 ) -> Mapping[str, Any]:
     entry, approval = await _admitted(view, locate, params, context, runner)
-    with runner.under_way.asking(f"{method} of `{entry.name}`", context):
+    with runner.running.asking(f"{method} of `{entry.name}`", context):
         result = await fetch(entry.source, method, params, context)
     if context.client is None and ToolResult(result).needs_input:
         raise ToolFailed(f"{method} of `{entry.name}` asks for input, but your client cannot be asked for it.")
@@ -164,3 +216,14 @@ def _entry(view: View, locate: Locate) -> tuple[SourceEntry, Access]:
     if access < Access.ASK:
         raise NotAuthorized(f"`{view.principal.id}` is not allowed to use `{own_name}` of `{source}`.")
     return view.sources[source], access
+
+
+def _filled(uri: str, template: str) -> dict[str, str]:
+    """Return what a caller filled into `template`, by the name of the expression, which can mark it as a secret.
+
+    If there are several expressions, one entry has all of their names and the complete text, because the text could be
+    split in different ways.
+    """
+    names = [name.strip("+#./;?&*") for name in _EXPRESSION.findall(template)]
+    first, last = template.index("{"), len(template) - template.rindex("}") - 1
+    return {", ".join(names): uri[first : len(uri) - last]}

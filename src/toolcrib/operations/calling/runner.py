@@ -33,12 +33,11 @@ from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import Violation, undecided, violations_to_wire
 from toolcrib.core.tools import Tool
-from toolcrib.operations.calling.approving import Approver
+from toolcrib.operations.calling.approval_question import Intent
+from toolcrib.operations.calling.approver import Approver
+from toolcrib.operations.calling.argument_repair import repaired
 from toolcrib.operations.calling.limits import CallLimits
-from toolcrib.operations.calling.links import under_catalog_names
-from toolcrib.operations.calling.questions import Intent
-from toolcrib.operations.calling.slips import repaired
-from toolcrib.operations.calling.under_way import NOT_KNOWN, UnderWay
+from toolcrib.operations.calling.source_requests import NOT_KNOWN, RunningRequests, under_catalog_names
 from toolcrib.operations.calling.validation import violations_apart, violations_of
 from toolcrib.operations.suggestions import not_found
 from toolcrib.sources.base import ProgressListener
@@ -52,7 +51,7 @@ class Runner:
 
     limits: CallLimits = field(default_factory=CallLimits)
     approver: Approver = field(default_factory=Approver)
-    under_way: UnderWay = field(default_factory=UnderWay)
+    running: RunningRequests = field(default_factory=RunningRequests)
     view_of: Callable[[CallContext], View] | None = None
     """Returns the current view of a principal, because a person may think for minutes; None if views do not change."""
 
@@ -65,10 +64,12 @@ class Runner:
         *,
         only_read: bool = False,
         progress: ProgressListener | None = None,
+        found: tuple[Tool | None, Handle | None] | None = None,
     ) -> ToolResult:
         """Run the tool of `reference`, a handle from `expand_tool`.
 
-        With `only_read`, run it only if its source is trusted and says that the tool is read-only.
+        With `only_read`, run it only if its source is trusted and says that the tool is read-only. `found` is the
+        result of `view.resolve(reference)`, if the caller has it.
 
         Raises:
             ToolNotFound: no visible tool has this id.
@@ -89,7 +90,7 @@ class Runner:
         """
         if view.principal != context.principal:
             raise ValueError(f"a view for {view.principal.id} cannot serve a call for {context.principal.id}")
-        tool, shown = view.resolve(reference)
+        tool, shown = found or view.resolve(reference)
         if tool is None:
             raise not_found(view, reference)
         try:
@@ -135,8 +136,33 @@ class Runner:
         return replace(result, wire=self.approver.paused(intent, consent, result.wire))
 
     async def _run(self, order: _Order, context: CallContext, progress: ProgressListener | None) -> ToolResult:
-        with self.under_way.asking(f"`{order.tool.id}`", context, hints=[NOT_KNOWN]):
-            return await _run(order, context, progress)
+        """Send the call to its source, within the caller's deadline."""
+        tool, entry = order.tool, order.entry
+        with self.running.asking(f"`{tool.id}`", context, hints=[NOT_KNOWN]):
+            try:
+                result = await entry.source.call_tool(entry.offered(tool), order.arguments, context, progress=progress)
+            except StaleExpansion as stale:
+                raise StaleExpansion(stale.message, hints=stale.hints, next_action=_expand(tool)) from stale
+            except SourceUnavailable as gone:
+                # If the request was sent, a retry is only safe if a trusted source says that the tool is idempotent.
+                retryable = gone.retryable or (entry.trusted and tool.annotations.idempotent)
+                logger.warning("%s", " ".join(filter(None, (gone.message, gone.diagnosis))))
+                raise SourceUnavailable(
+                    gone.message,
+                    hints=gone.hints if retryable else (*gone.hints, NOT_KNOWN),
+                    diagnosis=gone.diagnosis,
+                    # Without a safe retry, only a different tool can help.
+                    next_action=_expand(tool) if retryable else _search_another(tool),
+                    retryable=retryable,
+                    retry_after_s=gone.retry_after_s,
+                ) from gone
+            if result.needs_input and context.client is None:
+                # A retry would end in the same way, so only a different tool can help.
+                raise ToolFailed(
+                    f"`{tool.id}` asks for input, but your client cannot be asked for it.",
+                    next_action=_search_another(tool),
+                )
+            return ToolResult(under_catalog_names(entry, result.wire), result.warnings)
 
     def _placed_again(self, order: _Order, context: CallContext, *, only_read: bool) -> _Order:
         """Check an order again, because time has passed.
@@ -195,33 +221,6 @@ def _placed(view: View, tool: Tool, arguments: Mapping[str, Any], access: Access
     if entry is None:
         raise SourceUnavailable(f"The source `{tool.source}` no longer exists.", next_action=NextAction("list"))
     return _Order(view, tool, entry, arguments, access)
-
-
-async def _run(order: _Order, context: CallContext, progress: ProgressListener | None) -> ToolResult:
-    tool, entry = order.tool, order.entry
-    try:
-        result = await entry.source.call_tool(entry.offered(tool), order.arguments, context, progress=progress)
-    except StaleExpansion as stale:
-        raise StaleExpansion(stale.message, hints=stale.hints, next_action=_expand(tool)) from stale
-    except SourceUnavailable as gone:
-        # If the request was sent, a retry is only safe if a trusted source says that the tool is idempotent.
-        retryable = gone.retryable or (entry.trusted and tool.annotations.idempotent)
-        logger.warning("%s", " ".join(filter(None, (gone.message, gone.diagnosis))))
-        raise SourceUnavailable(
-            gone.message,
-            hints=gone.hints if retryable else (*gone.hints, NOT_KNOWN),
-            diagnosis=gone.diagnosis,
-            # Without a safe retry, only a different tool can help.
-            next_action=_expand(tool) if retryable else _search_another(tool),
-            retryable=retryable,
-            retry_after_s=gone.retry_after_s,
-        ) from gone
-    if result.needs_input and context.client is None:
-        # A retry would end in the same way, so only a different tool can help.
-        raise ToolFailed(
-            f"`{tool.id}` asks for input, but your client cannot be asked for it.", next_action=_search_another(tool)
-        )
-    return ToolResult(under_catalog_names(entry, result.wire), result.warnings)
 
 
 def _check_expansion(view: View, tool: Tool, shown: Handle | None) -> None:

@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from typing import Any, cast
-from weakref import WeakValueDictionary
 
 import anyio
 import orjson
@@ -16,7 +15,8 @@ from anyio.lowlevel import RunVar
 
 from toolcrib.core.principal import Principal
 from toolcrib.core.schema import Schema, Violation, undecided, unexplained
-from toolcrib.sources.declared.process import run_program
+from toolcrib.core.threads import KeyedLocks
+from toolcrib.sources.program_run import run_program
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +50,8 @@ async def violations_apart(
     If the process ends without an answer, the only violation says so. If the check is cancelled, its process ends
     before the next one can start.
     """
-    turns = _turns()
-    turn = turns.by_principal.setdefault(principal.id, anyio.Lock())
     with anyio.move_on_after(WAIT_LIMIT_S) as waiting:
-        async with turn, turns.places:
+        async with _turns.of(principal.id), _places():
             waiting.deadline = float("inf")
             return await _checked_apart(schema, value, whole)
     return (undecided(whole),)
@@ -108,18 +106,15 @@ def _violation(told: dict[str, Any]) -> Violation:
     return Violation(**told, allowed=allowed)
 
 
-class _Turns:
-    def __init__(self) -> None:
-        self.places = CapacityLimiter(PLACES)
-        self.by_principal: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+_turns = KeyedLocks()
+"""The lock that lets a principal have one such process at a time."""
+
+_places_of_this_run: RunVar[CapacityLimiter] = RunVar("toolcrib.operations.calling.validation")
 
 
-_of_this_run: RunVar[_Turns] = RunVar("toolcrib.operations.calling.validation")
-
-
-def _turns() -> _Turns:
+def _places() -> CapacityLimiter:
     try:
-        return _of_this_run.get()
+        return _places_of_this_run.get()
     except LookupError:
-        _of_this_run.set(turns := _Turns())
-        return turns
+        _places_of_this_run.set(places := CapacityLimiter(PLACES))
+        return places

@@ -20,9 +20,9 @@ from toolcrib.sources.base import Listing, ProgressListener, SetAside
 from toolcrib.sources.declared.command_line import CommandLine
 from toolcrib.sources.declared.definition import DeclaredTool, DeclaredTools
 from toolcrib.sources.declared.http_endpoint import Endpoint
-from toolcrib.sources.declared.process import Run, run_program
 from toolcrib.sources.declared.template import Values, read_values
 from toolcrib.sources.environment import inherited
+from toolcrib.sources.program_run import Run, run_program
 from toolcrib.sources.watches import Watches
 
 logger = logging.getLogger(__name__)

@@ -41,8 +41,8 @@ from pydantic_ai.messages import (
 
 from toolcrib.adapters.pydantic_ai.toolset import NAME_OF
 from toolcrib.agent.session import Session
-from toolcrib.operations.rules import Top, instructions
-from toolcrib.operations.tools import DEFAULT_SET, SETS
+from toolcrib.operations.briefing import Top, instructions
+from toolcrib.operations.operation_table import DEFAULT_SET, SETS
 from toolcrib.surfaces.acp_agent.editor_updates import PLAN, CallUpdates, progressed, stored_plan_update
 
 TITLE_CHARS = 80
@@ -145,7 +145,7 @@ def model_instructions(session: Session, cwd: Path, roots: Iterable[Path], plan:
     where = _WHERE.format(cwd=cwd)
     if more := ", ".join(str(root) for root in roots):
         where += f" These folders also belong to the project: {more}."
-    nodes = session.desk.operations.list(session.view()).nodes
+    nodes = session.dispatcher.operations.list(session.view()).nodes
     tops = [Top(each.node.name, each.node.summary) for each in nodes]
     rules = instructions(SETS[DEFAULT_SET], tops, room=TOP_BYTES)
     return f"{where}\n{_HOW.format(plan=plan)}\n\n{_under_own_names(rules)}"

@@ -22,8 +22,8 @@ from toolcrib.core.client import ANSWER_S
 from toolcrib.core.errors import NextAction, NotAuthorized
 from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
-from toolcrib.operations.calling.approving import Approver, MemoryApprovals
-from toolcrib.operations.calling.questions import ALWAYS, ONCE, Intent
+from toolcrib.operations.calling.approval_question import ALWAYS, ONCE, Intent
+from toolcrib.operations.calling.approver import Approver, MemoryApprovals
 from toolcrib.surfaces.acp_agent.editor_updates import ShownCall, details, meta_of, progressed
 
 logger = logging.getLogger(__name__)

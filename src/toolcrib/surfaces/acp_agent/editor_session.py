@@ -65,8 +65,8 @@ from toolcrib.agent.conversation_store import StoredConversation
 from toolcrib.agent.session import Session
 from toolcrib.core.errors import ToolcribError
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.operations.calling.approving import Approver
-from toolcrib.operations.calling.questions import Intent
+from toolcrib.operations.calling.approval_question import Intent
+from toolcrib.operations.calling.approver import Approver
 from toolcrib.sources.acp.port import CALL_ID
 from toolcrib.surfaces.acp_agent.content import model_instructions, prompt_content, replayed, title_of
 from toolcrib.surfaces.acp_agent.editor_approval import EditorApprovals

@@ -38,8 +38,8 @@ from toolcrib.catalog.access import Access
 from toolcrib.catalog.view import View
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.operations.calling.questions import in_one_line
-from toolcrib.operations.tools import CALLS
+from toolcrib.operations.calling.approval_question import in_one_line
+from toolcrib.operations.operation_table import CALLS
 from toolcrib.sources.acp.descriptors import kind_of as descriptor_kind
 from toolcrib.sources.acp.diffs import diffs_of, locations_of
 from toolcrib.sources.acp.editor_source import EditorSource

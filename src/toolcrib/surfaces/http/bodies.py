@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
-from weakref import WeakValueDictionary
 
-import anyio
 import orjson
-from anyio.lowlevel import RunVar
 from starlette.requests import Request
 from starlette.responses import Response
 
 from toolcrib.core.errors import ToolcribError
+from toolcrib.core.threads import KeyedLocks
 from toolcrib.sources.aside import aside
 from toolcrib.sources.mcp.pieces import read_pieces
 from toolcrib.surfaces.http.problems import MEDIA_TYPE, RefusedRequest, problem_of
@@ -69,20 +67,12 @@ async def read_object(request: Request) -> Mapping[str, Any]:
 async def _read(body: bytes, principal: str) -> Any:
     if len(body) <= SHORT_BYTES:
         return _DECODER.decode(body.decode())
-    async with _turn_of(principal):
+    async with _parsing.of(principal):
         return await aside(partial(_read_long, body))
 
 
-def _turn_of(principal: str) -> anyio.Lock:
-    """Return the lock that lets a principal parse one long body at a time, so that others get a thread."""
-    try:
-        turns = _turns.get()
-    except LookupError:
-        _turns.set(turns := WeakValueDictionary())
-    return turns.setdefault(principal, anyio.Lock())
-
-
-_turns: RunVar[WeakValueDictionary[str, anyio.Lock]] = RunVar("toolcrib.surfaces.http.bodies")
+_parsing = KeyedLocks()
+"""The lock that lets a principal parse one long body at a time, so that others get a thread."""
 
 
 def _read_long(body: bytes) -> Any:

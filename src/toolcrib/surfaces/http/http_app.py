@@ -21,7 +21,7 @@ from starlette.routing import Route
 from toolcrib.config.auth import Auth
 from toolcrib.core.errors import ToolcribError
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.operations.tools import OPERATIONS
+from toolcrib.operations.operation_table import OPERATIONS
 from toolcrib.surfaces.auth import Authenticator, InsufficientScope, Stays
 from toolcrib.surfaces.http.accepted_hosts import Names
 from toolcrib.surfaces.http.admission import ROOT, Admission, NameCheck, above_path
@@ -31,9 +31,9 @@ from toolcrib.surfaces.http.http_operations import PREFIX, OperationsApi
 from toolcrib.surfaces.http.metrics import Metrics
 from toolcrib.surfaces.http.openapi import openapi
 from toolcrib.surfaces.http.problems import INTERNAL, RefusedRequest
-from toolcrib.surfaces.mcp_gateway.http import BUNDLE_PATH, PATH, BundleEndpoints, Endpoint
-from toolcrib.surfaces.mcp_gateway.opening import Opening
-from toolcrib.surfaces.mcp_gateway.server import Gateway
+from toolcrib.surfaces.mcp_gateway.gateway_server import Gateway
+from toolcrib.surfaces.mcp_gateway.startup_wait import StartupWait
+from toolcrib.surfaces.mcp_gateway.streamable_http import BUNDLE_PATH, PATH, BundleEndpoints, Endpoint
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +86,8 @@ def application(
         routes=[
             Route(PATH, endpoint),
             Route(BUNDLE_PATH, bundles),
-            *OperationsApi(crib, gateway.opening, exposed).routes(),
-            *health_routes(gateway.opening),
+            *OperationsApi(crib, gateway.startup, exposed).routes(),
+            *health_routes(gateway.startup),
             *_metadata_routes(authenticator, base),
             Route(ROOT, partial(_say_what_this_is, exposed)),
             Route("/openapi.json", describe),
@@ -188,14 +188,14 @@ async def _tell(exposed: Sequence[str], request: Request, error: Exception) -> R
             return problem_response(INTERNAL)
 
 
-def health_routes(opening: Opening) -> list[Route]:
+def health_routes(startup: StartupWait) -> list[Route]:
     """Return the routes `/health/live` and `/health/ready`. They need no token, so their responses name no source."""
 
     async def live(_: Request) -> Response:
         return json_response({"status": "live"})
 
     async def ready(_: Request) -> Response:
-        if opening.is_ready:
+        if startup.is_ready:
             return json_response({"status": "ready"})
         return json_response({"status": "starting"}, status=HTTPStatus.SERVICE_UNAVAILABLE)
 

@@ -13,11 +13,11 @@ from starlette.routing import Route
 from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError
 from toolcrib.core.principal import CallContext, trace_id_of
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.operations.steps import answer_within, leading_within
-from toolcrib.operations.tools import OPERATIONS
+from toolcrib.operations.next_actions import answer_within, leading_within
+from toolcrib.operations.operation_table import OPERATIONS
 from toolcrib.surfaces.http.bodies import json_response, read_object
-from toolcrib.surfaces.mcp_gateway.opening import Opening
-from toolcrib.surfaces.mcp_gateway.operations import asked_about
+from toolcrib.surfaces.mcp_gateway.gateway_operations import asked_about
+from toolcrib.surfaces.mcp_gateway.startup_wait import StartupWait
 
 PREFIX = "/v1/"
 
@@ -28,10 +28,10 @@ BUNDLE = "bundle"
 class OperationsApi:
     """Performs the operations of one crib. Errors are raised, and the application turns them into problem details."""
 
-    def __init__(self, crib: Toolcrib, opening: Opening, exposed: Sequence[str] = OPERATIONS) -> None:
+    def __init__(self, crib: Toolcrib, startup: StartupWait, exposed: Sequence[str] = OPERATIONS) -> None:
         """`exposed` lists the operations that have a route."""
         self._crib = crib
-        self._opening = opening
+        self._startup = startup
         self._exposed = exposed
 
     def routes(self) -> list[Route]:
@@ -52,7 +52,7 @@ class OperationsApi:
         bundle, arguments = _apart(arguments)
         trace_id = trace_id_of(request.headers.get("traceparent"))
         context = CallContext(request.state.principal, trace_id, bundle=bundle)
-        await self._opening.wait(context.principal, asked_about(name, arguments))
+        await self._startup.wait(context.principal, asked_about(name, arguments))
         try:
             answer = await self._crib.perform(name, arguments, context=context)
         except ToolcribError as error:

@@ -18,16 +18,16 @@ from toolcrib.config import Config
 from toolcrib.core.client import SilentClient
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.operations.tools import ALL, DEFAULT_SET, OPERATIONS, SETS, chosen
+from toolcrib.operations.operation_table import ALL, DEFAULT_SET, OPERATIONS, SETS, chosen
 from toolcrib.sources.mcp.connection import stop_servers_quickly
 from toolcrib.surfaces.auth import Authenticator, Stays
 from toolcrib.surfaces.http.accepted_hosts import Address, Names
 from toolcrib.surfaces.http.http_app import application
 from toolcrib.surfaces.http.http_connections import ConnectionLimits, Connections
 from toolcrib.surfaces.http.metrics import Metrics
-from toolcrib.surfaces.mcp_gateway.http import PATH, BundleEndpoints
-from toolcrib.surfaces.mcp_gateway.server import Gateway
+from toolcrib.surfaces.mcp_gateway.gateway_server import Gateway
 from toolcrib.surfaces.mcp_gateway.stdio import signals_to_stop
+from toolcrib.surfaces.mcp_gateway.streamable_http import PATH, BundleEndpoints
 
 GRACE_S = 10
 """How long running calls may continue after the gateway was told to stop, in seconds."""
@@ -76,7 +76,7 @@ class Service:
         self._gateway = Gateway(crib, config, exposed=exposed)
         self._bundles = BundleEndpoints(
             crib,
-            lambda bundle: Gateway(crib, self._config, exposed=exposed, bundle=bundle, opening=self._gateway.opening),
+            lambda bundle: Gateway(crib, self._config, exposed=exposed, bundle=bundle, startup=self._gateway.startup),
         )
         self._authenticator = Authenticator(config.auth)
         self._metrics = Metrics(audit_events_lost)
@@ -99,7 +99,7 @@ class Service:
     @property
     def cut_off(self) -> Sequence[Callable[[], None]]:
         """The functions that end all running requests, in the order in which to call them."""
-        return [self._crib.desk.runner.under_way.give_up, self._stays.end_all]
+        return [self._crib.dispatcher.runner.running.give_up, self._stays.end_all]
 
     def hang_up(self) -> None:
         """End the streams that clients would keep open."""
@@ -109,7 +109,7 @@ class Service:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            recorders = self._crib.desk.recorders
+            recorders = self._crib.dispatcher.recorders
             recorders.append(self._metrics.record)
             stack.callback(recorders.remove, self._metrics.record)
             if not self._crib.is_running:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
-from toolcrib.operations import schemas
-from toolcrib.operations.tools import OPERATIONS, OperationTool, operation_tools
+from toolcrib.operations.briefing import OperationTool, operation_tools
+from toolcrib.operations.operation_table import OPERATION_TABLE, OPERATIONS, message_document
 from toolcrib.surfaces.http.http_operations import BUNDLE
 from toolcrib.surfaces.http.problems import MEDIA_TYPE, STATUSES
 from toolcrib.version import VERSION
@@ -58,9 +58,9 @@ def openapi(*, asks: bool, url: str, operations: Sequence[str] = OPERATIONS) -> 
 
 def _components() -> dict[str, Any]:
     """Return the schemas of all messages. Every request gets the additional key `bundle`."""
-    messages = cast("dict[str, Any]", _moved(schemas.document()["$defs"]))
+    messages = cast("dict[str, Any]", _moved(message_document()["$defs"]))
     for operation in OPERATIONS:
-        properties = messages[schemas.request_name(operation)]["properties"]
+        properties = messages[OPERATION_TABLE[operation].request_name]["properties"]
         properties[BUNDLE] = {
             "type": ["string", "null"],
             "description": "The bundle that the request is limited to.",
@@ -101,12 +101,12 @@ def _operation(tool: OperationTool, *, asks: bool) -> dict[str, Any]:
         ],
         "requestBody": {
             "required": bool(tool.input_schema.get("required")),
-            "content": {"application/json": {"schema": _ref(schemas.request_name(tool.name))}},
+            "content": {"application/json": {"schema": _ref(OPERATION_TABLE[tool.name].request_name)}},
         },
         "responses": {
             "200": {
                 "description": "The answer.",
-                "content": {"application/json": {"schema": _ref(schemas.response_name(tool.name))}},
+                "content": {"application/json": {"schema": _ref(OPERATION_TABLE[tool.name].response_name)}},
             },
             **{str(int(status)): _problem(status) for status in sorted(statuses)},
         },

@@ -8,8 +8,8 @@ from http import HTTPStatus
 from typing import Any
 
 from toolcrib.core.errors import ErrorCode, ToolcribError
-from toolcrib.operations.steps import leading_within
-from toolcrib.operations.tools import OPERATIONS
+from toolcrib.operations.next_actions import leading_within
+from toolcrib.operations.operation_table import OPERATIONS
 
 MEDIA_TYPE = "application/problem+json"
 

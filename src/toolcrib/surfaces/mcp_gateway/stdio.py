@@ -19,9 +19,9 @@ from toolcrib.config import Config
 from toolcrib.core.client import Client
 from toolcrib.core.principal import LOCAL
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.operations.tools import DEFAULT_SET
+from toolcrib.operations.operation_table import DEFAULT_SET
 from toolcrib.sources.mcp.connection import stop_servers_quickly
-from toolcrib.surfaces.mcp_gateway.server import Gateway
+from toolcrib.surfaces.mcp_gateway.gateway_server import Gateway
 
 LIST_FIRST_S = 0.1
 """How long the start of servers is delayed so that a client gets its list of tools immediately, in seconds."""
@@ -72,9 +72,9 @@ async def _run_crib(
     """Enter the crib at the first request that needs it, or after a moment. The first `tools/list` needs no server."""
     task_status.started()
     with anyio.move_on_after(LIST_FIRST_S):
-        await gateway.opening.asked.wait()
+        await gateway.startup.asked.wait()
     async with nullcontext() if crib.is_running else crib, anyio.create_task_group() as tasks:
-        gateway.opening.begin()
+        gateway.startup.begin()
         if alongside is not None:
             tasks.start_soon(alongside)
         await crib.follow(config, gateway.reload)

@@ -23,10 +23,10 @@ from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.shares import Shares
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.base import Source
-from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of, principal_of
-from toolcrib.surfaces.mcp_gateway.opening import Opening
-from toolcrib.surfaces.mcp_gateway.refusals import own_refusal, protocol_error
-from toolcrib.surfaces.mcp_gateway.telling import TELL_AGAIN_S, Telling
+from toolcrib.surfaces.mcp_gateway.gateway_answers import own_refusal, protocol_error
+from toolcrib.surfaces.mcp_gateway.notifications import TELL_AGAIN_S, Notifications
+from toolcrib.surfaces.mcp_gateway.request_context import Ctx, connection_of, principal_of
+from toolcrib.surfaces.mcp_gateway.startup_wait import StartupWait
 
 logger = logging.getLogger(__name__)
 
@@ -82,10 +82,12 @@ class _Watched:
 class Subscriptions:
     """Answers `resources/subscribe`, `resources/unsubscribe` and `subscriptions/listen`, and sends updates."""
 
-    def __init__(self, crib: Toolcrib, telling: Telling, opening: Opening, bundle: str | None = None) -> None:
+    def __init__(
+        self, crib: Toolcrib, notifications: Notifications, startup: StartupWait, bundle: str | None = None
+    ) -> None:
         self._crib = crib
-        self._telling = telling
-        self._opening = opening
+        self._notifications = notifications
+        self._startup = startup
         self._bundle = bundle
         self._watched = Shares[_Key, _Watched](MAX_WATCHED)
         self._updated: dict[_Key, None] = {}
@@ -103,7 +105,7 @@ class Subscriptions:
         """Answer one stream of the newer era. It agrees to the resources whose sources support subscriptions."""
         asked = dict.fromkeys(params.notifications.resource_subscriptions or ())
         if not asked:
-            return await self._telling.listen(ctx, params)
+            return await self._notifications.listen(ctx, params)
         stream = object()
         try:
             with anyio.move_on_after(STREAM_WAIT_S):
@@ -111,12 +113,12 @@ class Subscriptions:
             wanted = {uri for _, watched in self._watched.items() for uri in watched.wanted.get(stream, ())}
             agreed = [uri for uri in asked if uri in wanted]
             told = params.notifications.model_copy(update={"resource_subscriptions": agreed or None})
-            return await self._telling.listen(ctx, params.model_copy(update={"notifications": told}))
+            return await self._notifications.listen(ctx, params.model_copy(update={"notifications": told}))
         finally:
             self._release(stream)
 
-    def look(self) -> None:
-        """React to a change of access rights."""
+    def check_access(self) -> None:
+        """End the subscriptions of clients that lost access, soon."""
         self._news.set()
 
     async def follow(self) -> None:
@@ -154,7 +156,7 @@ class Subscriptions:
 
     async def _subscribe(self, ctx: Ctx, params: mcp_types.SubscribeRequestParams) -> HandlerResult:
         connection, uri = connection_of(ctx), str(params.uri)
-        await self._opening.wait(principal_of(ctx), uri)
+        await self._startup.wait(principal_of(ctx), uri)
         if _RELEASED not in connection.state:
             connection.state[_RELEASED] = True
             connection.exit_stack.callback(self._release, connection)
@@ -177,7 +179,7 @@ class Subscriptions:
         return mcp_types.EmptyResult()
 
     async def _try(self, stream: _Who, uri: str, principal: Principal) -> None:
-        await self._opening.wait(principal, uri)
+        await self._startup.wait(principal, uri)
         try:
             await self._want(stream, uri, principal)
         except ToolcribError as error:
@@ -241,7 +243,7 @@ class Subscriptions:
             by = {who: uris[uri] for who, uris in watched.wanted.items() if uri in uris}
             by = {who: principal for who, principal in by.items() if self._may_have(key, principal)}
             connections = [who for who in by if isinstance(who, Connection)]
-            await self._telling.tell_of_update(uri, {*by.values()}, connections)
+            await self._notifications.tell_of_update(uri, {*by.values()}, connections)
 
     def _may_have(self, key: _Key, principal: Principal) -> bool:
         return self._crib.peek(principal, self._bundle).access_to_item(key.source, key.uri) >= Access.ASK

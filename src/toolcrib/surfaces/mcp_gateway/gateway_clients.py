@@ -1,0 +1,227 @@
+"""The clients behind requests. Sources can ask them for input and send them log messages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import anyio
+import mcp_types
+from anyio.abc import TaskGroup
+from mcp.server.connection import Connection
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.methods import INPUT_REQUIRED_METHODS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from toolcrib.core.client import ANSWER_S, LOG_LEVELS, Resumption
+from toolcrib.core.errors import ToolFailed
+from toolcrib.core.principal import CallContext
+from toolcrib.sources.base import ProgressListener
+from toolcrib.surfaces.mcp_gateway.client_logs import LogMessages, in_answer_to, level_set
+from toolcrib.surfaces.mcp_gateway.request_context import (
+    ASKED,
+    MAX_ROUNDS,
+    Ctx,
+    askable,
+    check_askable,
+    connection_of,
+    context_of,
+    principal_of,
+)
+from toolcrib.surfaces.mcp_gateway.suspended_calls import TICKET, SuspendableCall, SuspendedCalls
+
+FIRST_POLL_S, LAST_POLL_S = 0.05, 0.25
+"""The wait before a source without questions is called again, in seconds.
+
+It doubles from the first to the last value.
+"""
+
+Send = Callable[[CallContext, ProgressListener | None], Awaitable[Mapping[str, Any]]]
+"""Sends one request to its source. Returns the unchanged result, which may be `input_required`."""
+
+_SOURCE_STATE = "source:"
+
+
+class _Connected:
+    """A client of the handshake era. Two objects are equal if they share a connection."""
+
+    __slots__ = ("connection", "messages")
+
+    def __init__(self, connection: Connection, messages: LogMessages) -> None:
+        self.connection = connection
+        self.messages = messages
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Connected) and self.connection is other.connection
+
+    def __hash__(self) -> int:
+        return hash(self.connection)
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        return askable(self.connection.client_capabilities)
+
+    @property
+    def log_level(self) -> str | None:
+        return level_set(self.connection)
+
+    def log(self, params: Mapping[str, Any]) -> None:
+        self.messages.put(params)
+
+
+class HandshakeClient(_Connected):
+    """A client of the handshake era during one of its requests."""
+
+    __slots__ = ("ctx",)
+
+    def __init__(self, ctx: Ctx, messages: LogMessages) -> None:
+        super().__init__(connection_of(ctx), messages)
+        self.ctx = ctx
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        check_askable(method, params, self.capabilities)
+        request, result = ASKED[method]
+        try:
+            answer = await self.ctx.session.send_request(
+                cast("mcp_types.ServerRequest", request.model_validate({"method": method, "params": dict(params)})),
+                result,
+                request_read_timeout_seconds=ANSWER_S,
+                metadata=ServerMessageMetadata(related_request_id=self.ctx.request_id),
+            )
+        except MCPError as error:
+            raise ToolFailed(f"The client did not answer {method}: {error.message}") from error
+        except ValidationError as error:
+            raise ToolFailed(f"The request {method} to the client, or its answer, is not valid MCP.") from error
+        return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+class StandingClient(_Connected):
+    """The client at the other end of a pipe, between its requests."""
+
+    __slots__ = ()
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        check_askable(method, params, self.capabilities)
+        try:
+            return await self.connection.send_raw_request(method, params, {"timeout": ANSWER_S})
+        except MCPError as error:
+            raise ToolFailed(f"The client did not answer {method}: {error.message}") from error
+
+
+class Clients:
+    """Forwards requests to their sources, and the sources' questions to the clients that sent the requests."""
+
+    def __init__(self, *, sole: bool) -> None:
+        """`sole`: there is only one client."""
+        self._tasks: TaskGroup | None = None
+        self._suspended: SuspendedCalls | None = None
+        self._who = "the one client" if sole else None
+
+    def run_in(self, tasks: TaskGroup) -> None:
+        """Run the requests that wait for a client to return in `tasks`."""
+        self._tasks, self._suspended = tasks, SuspendedCalls(tasks)
+
+    def standing(self, connection: Connection) -> StandingClient:
+        """Return the only client of the handshake era, for the time between its requests."""
+
+        async def send(params: Mapping[str, Any]) -> None:
+            await connection.notify("notifications/message", params)
+
+        messages = LogMessages(self._tasks, lambda: level_set(connection) or LOG_LEVELS[0], send)
+        return StandingClient(connection, messages)
+
+    async def carry(self, ctx: Ctx, send: Send) -> Mapping[str, Any]:
+        """Return the result of `send`. For a client of the newer era it may be `input_required`, which must be sealed.
+
+        Raises:
+            ToolcribError: `send` failed, or the client did not answer the source's question (`ToolFailed`).
+            MCPError: the client returned to a request that has ended.
+        """
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return await self._carry_back_and_forth(ctx, send)
+        connection = connection_of(ctx)
+        messages = LogMessages(self._tasks, lambda: level_set(connection) or LOG_LEVELS[0], in_answer_to(ctx))
+        try:
+            return await _carry_through(HandshakeClient(ctx, messages), send)
+        finally:
+            await messages.finish()
+
+    async def _carry_back_and_forth(self, ctx: Ctx, send: Send) -> Mapping[str, Any]:
+        params: Mapping[str, Any] = ctx.params or {}
+        can_ask = ctx.method in INPUT_REQUIRED_METHODS  # the SDK seals the state of these methods only
+        state, answers = params.get("requestState"), cast("Mapping[str, Any]", params.get("inputResponses") or {})
+        if not can_ask:
+            state, answers = None, dict[str, Any]()
+        if self._suspended is not None and isinstance(state, str) and state.startswith(TICKET):
+            return await self._suspended.come_back(state, ctx, answers)
+        own_state = state.removeprefix(_SOURCE_STATE) if isinstance(state, str) else None
+        resumed = Resumption.of(answers, own_state) if answers or own_state is not None else None
+        capabilities: Mapping[str, Any] = askable(ctx.session.client_capabilities) if can_ask else {}
+        messages = LogMessages(self._tasks, lambda: call.log_level, in_answer_to(ctx))
+        call = SuspendableCall(self._who, capabilities, ctx, messages)
+        context = replace(context_of(ctx), client=call, resumed=resumed, returned_as=lambda: principal_of(call.ctx))
+
+        async def request() -> Mapping[str, Any]:
+            return _passed(await send(context, _progress_to(lambda: call.ctx)), capabilities)
+
+        if capabilities and self._suspended is not None:
+            return await self._suspended.begin(call, request)
+        try:
+            return await request()
+        finally:
+            await messages.finish()
+
+
+async def _carry_through(client: HandshakeClient, send: Send) -> Mapping[str, Any]:
+    """Carry a request of a client that can answer questions while it waits."""
+    context = replace(context_of(client.ctx), client=client)
+    progress, poll_s = _progress_to(lambda: client.ctx), FIRST_POLL_S
+    for _ in range(MAX_ROUNDS):
+        result = await send(context, progress)
+        if result.get("resultType") != "input_required":
+            return result
+        questions = cast("Mapping[str, Mapping[str, Any]]", result.get("inputRequests") or {})
+        if not questions:
+            await anyio.sleep(poll_s)
+            poll_s = min(2 * poll_s, LAST_POLL_S)
+        answers = {
+            key: await client.ask(question["method"], question.get("params") or {})
+            for key, question in questions.items()
+        }
+        context = replace(context, resumed=Resumption.of(answers, result.get("requestState")))
+    raise ToolFailed(f"The tool asked for input more than {MAX_ROUNDS} times. The call was cancelled.")
+
+
+def _progress_to(here: Callable[[], Ctx]) -> ProgressListener | None:
+    """Return a listener that reports progress to the client's current request, or None if the client wants no progress.
+
+    The current request changes when a client returns with answers.
+    """
+    if (here().meta or {}).get("progress_token") is None:
+        return None
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        if (here().meta or {}).get("progress_token") is not None:
+            await here().session.report_progress(progress, total, message)
+
+    return progress
+
+
+def _passed(result: Mapping[str, Any], capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Mark the state of a source's own request for input. Other results are returned unchanged.
+
+    Raises:
+        ToolFailed: the source asks for something that the client did not declare as a capability.
+    """
+    if result.get("resultType") != "input_required":
+        return result
+    questions = cast("Mapping[str, Mapping[str, Any]]", result.get("inputRequests") or {})
+    for question in questions.values():
+        check_askable(question["method"], question.get("params") or {}, capabilities)
+    asked = {key: result[key] for key in ("resultType", "inputRequests") if key in result}
+    if isinstance(result.get("requestState"), str):
+        asked["requestState"] = f"{_SOURCE_STATE}{result['requestState']}"
+    return asked

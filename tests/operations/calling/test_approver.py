@@ -1,0 +1,945 @@
+"""Asking a person: what counts as consent, to what exactly, for how long; and nothing runs before it."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.catalogs import registry_of, source_of, tool
+
+from toolcrib import Toolcrib
+from toolcrib.catalog.access import Access, Policy, Rule, Rules
+from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
+from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.view import View
+from toolcrib.core.client import ANSWER_S, Resumption, SilentClient
+from toolcrib.core.errors import (
+    InvalidArguments,
+    NotAuthorized,
+    NotExpanded,
+    NotFound,
+    RateLimited,
+    StaleExpansion,
+    ToolcribError,
+    ToolFailed,
+    ToolNotFound,
+)
+from toolcrib.core.principal import LOCAL, CallContext, Principal
+from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import Tool, ToolAnnotations
+from toolcrib.operations.calling import Runner, get_prompt, read_resource
+from toolcrib.operations.calling.approval_question import Intent
+from toolcrib.operations.calling.approver import Approver, MemoryApprovals
+from toolcrib.operations.calling.limits import CallLimits, Rate
+from toolcrib.sources.base import Extras, FetchMethod
+from toolcrib.testing.scripted_source import ScriptedSource
+
+PUSH = tool("git.push", "Send commits away.", properties={"to": {"type": "string"}}, required=("to",))
+ASK = Rules((), Access.ASK)
+TO_HOME = {"to": "home"}
+RESPONSES = {"name": {"action": "accept"}}
+
+
+@dataclass(frozen=True)
+class Person:
+    """Answers every question alike, and remembers them."""
+
+    answer: Mapping[str, Any] | Exception
+    capabilities: Mapping[str, Any] = field(default_factory=lambda: {"elicitation": {}})
+    asked: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
+
+    @property
+    def log_level(self) -> None:
+        return None
+
+    def log(self, params: Mapping[str, Any]) -> None: ...
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        assert method == "elicitation/create"
+        self.asked.append(params)
+        await anyio.lowlevel.checkpoint()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def saying(answer: str) -> Person:
+    return Person({"action": "accept", "content": {"answer": answer}})
+
+
+def view_for(principal: Principal = LOCAL, *tools: Tool) -> View:
+    return View.of(registry_of(*(tools or (PUSH,))).state, principal, ASK)
+
+
+async def run(
+    runner: Runner, view: View, person: Person | None, arguments: object = TO_HOME, **more: Any
+) -> ToolResult:
+    context = CallContext(view.principal, client=person, **more)
+    (known,) = view.tools.values()
+    return await runner.call_tool(view, known.handle, arguments, context)
+
+
+async def was_asked(runner: Runner, view: View, arguments: object = TO_HOME, **more: Any) -> bool:
+    """Whether a call asks; who is asked says no."""
+    person = saying("no")
+    try:
+        await run(runner, view, person, arguments, **more)
+    except NotAuthorized:
+        assert person.asked
+        return True
+    assert not person.asked
+    return False
+
+
+# -- what is consent --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_person_who_says_once_is_asked_the_next_time_as_well() -> None:
+    runner, view, person = Runner(), view_for(), saying("once")
+
+    for _ in range(2):
+        assert (await run(runner, view, person)).structured_content == TO_HOME
+    assert len(person.asked) == 2
+    assert await was_asked(runner, view)
+
+
+@pytest.mark.anyio
+async def test_a_person_who_says_always_is_not_asked_again() -> None:
+    runner, view, person = Runner(), view_for(), saying("always")
+
+    for arguments in (TO_HOME, {"to": "elsewhere"}):
+        assert (await run(runner, view, person, arguments)).structured_content == arguments
+    assert len(person.asked) == 1
+    assert await run(runner, view, None), "not even where nobody could be asked"
+
+
+@pytest.mark.anyio
+async def test_always_is_said_of_one_server_and_not_of_another_that_offers_the_same() -> None:
+    runner = Runner()
+
+    def served_by(identity: str) -> View:
+        registry = registry_of(PUSH)
+        entry = registry.state.sources["git"]
+        registry.register_source(replace(entry, identity=identity))
+        return View.of(registry.state, LOCAL, ASK)
+
+    await run(runner, served_by("git-mcp"), saying("always"))
+    assert not await was_asked(runner, served_by("git-mcp"))
+    assert await was_asked(runner, served_by("/tmp/git-mcp"))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"action": "accept", "content": {"answer": "no"}},
+        {"action": "accept", "content": {"answer": "yes"}},
+        {"action": "accept", "content": {"answer": "ONCE"}},
+        {"action": "accept", "content": {"answer": True}},
+        {"action": "accept", "content": {"answer": ["once"]}},
+        {"action": "accept", "content": {}},
+        {"action": "accept", "content": None},
+        {"action": "accept"},
+        {"action": "decline"},
+        {"action": "decline", "content": {"answer": "once"}},
+        {"action": "cancel", "content": {"answer": "always"}},
+        {"action": "Accept", "content": {"answer": "once"}},
+        {"content": {"answer": "once"}},
+        {"answer": "once"},
+        {},
+        ToolFailed("The client that sent this request cannot be asked now."),
+    ],
+    ids=str,
+)
+async def test_anything_but_an_answer_that_says_so_is_a_no(answer: Mapping[str, Any] | Exception) -> None:
+    runner, view, person = Runner(), view_for(), Person(answer)
+
+    with pytest.raises(NotAuthorized, match=r"`git\.push` did not run") as refused:
+        await run(runner, view, person)
+
+    assert not refused.value.retryable
+    assert len(person.asked) == 1
+    assert source_of(view, "git").calls == []
+    assert await was_asked(runner, view), "and nothing was kept"
+
+
+KEYS = st.sampled_from(["action", "content", "answer"])
+ANSWERS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["once", "always", "accept", "no", "yes"]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["action", "content", "answer"]), inner)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(KEYS, ANSWERS))
+def test_of_all_answers_only_two_are_consent(answer: Mapping[str, Any]) -> None:
+    async def main() -> bool:
+        view = view_for()
+        try:
+            await run(Runner(), view, Person(answer))
+        except NotAuthorized:
+            assert source_of(view, "git").calls == []
+            return False
+        return True
+
+    content = answer.get("content")
+    says = content.get("answer") if isinstance(content, Mapping) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    assert anyio.run(main) is (answer.get("action") == "accept" and says in ("once", "always"))
+
+
+@pytest.mark.anyio
+async def test_a_client_that_breaks_while_it_is_asked_lets_nothing_run() -> None:
+    view = view_for()
+
+    with pytest.raises(NotAuthorized, match="could not ask for approval"):
+        await run(Runner(), view, Person(ConnectionError()))
+    assert source_of(view, "git").calls == []
+
+
+Noted = list[str]
+
+
+async def noted(person: Person | None) -> Noted:
+    """What is noted, in its order, of how it was settled whether a call may run."""
+    steps: Noted = []
+    with suppress(NotAuthorized):
+        await run(Runner(), view_for(), person, note_approval=steps.append)
+    return steps
+
+
+@pytest.mark.anyio
+async def test_how_it_was_settled_is_noted_and_also_where_no_answer_comes() -> None:
+    assert await noted(None) == ["unasked"]
+    assert await noted(saying("once")) == ["unasked", "unanswered", "once"]
+    assert await noted(saying("always")) == ["unasked", "unanswered", "always"]
+    assert await noted(saying("no")) == ["unasked", "unanswered", "refused"]
+    assert await noted(Person({"action": "cancel"})) == ["unasked", "unanswered", "unanswered"]
+    assert await noted(Person(ConnectionError())) == ["unasked", "unanswered"]
+
+
+@pytest.mark.anyio
+async def test_that_a_person_approved_for_good_before_is_noted() -> None:
+    runner, view, steps = Runner(), view_for(), Noted()
+    await run(runner, view, saying("always"))
+    await run(runner, view, None, note_approval=steps.append)
+
+    assert steps == ["kept"]
+
+
+USE_ANOTHER = "Use a different tool, or ask your user what to do."
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("person", "hints"),
+    [
+        (saying("no"), (USE_ANOTHER,)),
+        (Person(ToolFailed("Nobody is there.")), (USE_ANOTHER,)),
+        (Person(ConnectionError()), (USE_ANOTHER,)),
+        (
+            None,
+            (
+                USE_ANOTHER,
+                "Connect with a client that supports elicitation, or ask the gateway's owner to allow this tool.",
+            ),
+        ),
+    ],
+    ids=["no", "fails", "breaks", "nobody"],
+)
+async def test_who_is_refused_is_told_what_to_do_instead(person: Person | None, hints: tuple[str, ...]) -> None:
+    with pytest.raises(NotAuthorized) as refused:
+        await run(Runner(), view_for(), person)
+
+    assert refused.value.hints == hints
+
+
+@pytest.mark.anyio
+async def test_a_caller_who_goes_away_while_a_person_is_asked_lets_nothing_run() -> None:
+    class Pensive(Person):
+        async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+            scope.cancel()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    runner, view = Runner(), view_for()
+    with anyio.CancelScope() as scope:
+        await run(runner, view, Pensive({}))
+    assert scope.cancelled_caught
+    assert source_of(view, "git").calls == []
+    assert await was_asked(runner, view)
+
+
+@pytest.mark.holds("errors.not-authorized")
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "client",
+    [None, SilentClient({}), SilentClient({"elicitation": {"url": {}}}), SilentClient({"roots": {}, "sampling": {}})],
+    ids=str,
+)
+async def test_where_nobody_can_be_asked_nothing_runs(client: SilentClient | None) -> None:
+    view = view_for()
+
+    with pytest.raises(NotAuthorized, match="your client cannot show the question"):
+        await Runner().call_tool(view, PUSH.handle, TO_HOME, CallContext(client=client))
+    assert source_of(view, "git").calls == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("capability", [{}, None, {"form": {}}, {"form": {}, "url": {}}], ids=str)
+async def test_whoever_can_show_a_form_can_be_asked(capability: Mapping[str, Any] | None) -> None:
+    person = replace(saying("once"), capabilities={"elicitation": capability})
+
+    assert await run(Runner(), view_for(), person)
+
+
+# -- what is asked ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_the_question_says_what_would_run_with_what_for_whom() -> None:
+    person = saying("once")
+    await run(Runner(), view_for(Principal("ada")), person, {"to": "日本 🧰"})
+
+    (question,) = person.asked
+    for part in ("git.push", "ada", "Send commits away.", "日本 🧰"):
+        assert part in question["message"]
+    assert question["requestedSchema"]["properties"]["answer"]["enum"] == ["once", "always", "no"]
+    assert question["requestedSchema"]["required"] == ["answer"]
+
+
+NOTE = tool("git.note", "Write something down.")
+VALUES = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=9)
+
+
+async def question_about(arguments: Mapping[str, Any], noted: Tool = NOTE) -> Mapping[str, Any]:
+    person = saying("once")
+    await run(Runner(), view_for(LOCAL, noted), person, arguments)
+    (question,) = person.asked
+    return question
+
+
+def shown_in(question: Mapping[str, Any]) -> dict[str, str]:
+    """The arguments as they are shown, by path."""
+    _, _, rows = question["message"].partition("\nArguments:\n")
+    return dict(row.split(": ", 1) for row in rows.partition("\n\n")[0].splitlines())
+
+
+def choices_of(question: Mapping[str, Any]) -> list[str]:
+    return question["requestedSchema"]["properties"]["answer"]["enum"]
+
+
+@given(st.dictionaries(st.text("ab-_", min_size=1), VALUES | st.lists(VALUES, max_size=3), max_size=5))
+def test_what_is_shown_is_what_runs_and_all_of_it_can_be_seen(arguments: Mapping[str, Any]) -> None:
+    question = anyio.run(question_about, arguments)
+
+    assert {key: json.loads(value) for key, value in shown_in(question).items()} == arguments
+    assert question["message"].replace("\n", "").isprintable()
+    assert choices_of(question) == ["once", "always", "no"]
+
+
+HIDING = {
+    "direction": "\u202egnp.exe",
+    "isolates": "a\u2066b\u2069",
+    "tags": "\U000e0041\U000e0042",
+    "zero_width": "a\u200bb\ufeff",
+    "controls": "\x1b[2J\x07\x9b",
+    "lines": "one\ntwo\u2028three\r",
+    "selectors": "a\ufe0f\U000e0100",
+    "fillers": "\u3164\u115f\u2800",
+    "spaces": "a\u00a0b\u2003",
+}
+
+
+@pytest.mark.anyio
+async def test_what_would_not_be_seen_is_escaped_wherever_it_stands() -> None:
+    hidden = "".join(HIDING.values())
+    noted = tool("git.note", f"Write {hidden} down")
+    nested: dict[str, Any] = {**HIDING, "in": {hidden: hidden}}
+    message = (await question_about(nested, noted))["message"]
+
+    assert not set(message) & set(hidden) - set("\n" + string.printable)
+    assert all(char == "\n" or char.isprintable() for char in message)
+    assert "\\u202egnp.exe" in message
+    assert "\\udb40\\udc41" in message
+    shown = shown_in({"message": message})
+    assert {key: json.loads(shown[key]) for key in HIDING} == HIDING
+
+
+@pytest.mark.anyio
+async def test_what_the_tool_says_of_itself_is_marked_as_its_words_and_cannot_leave_them() -> None:
+    boast = 'Harmless" (says the owner: "run it)'
+    message = (await question_about({"a": 1}, tool("git.note", boast)))["message"]
+
+    first, _, words, _, *rows = message.split("\n")
+    assert first == 'Toolcrib asks: run "git.note" for "local"?'
+    assert words == f"The tool describes itself as: {json.dumps(boast)}"
+    assert rows == ["Arguments:", "a: 1"]
+
+
+@pytest.mark.anyio
+async def test_every_argument_is_shown_and_the_size_of_what_is_cut_is_said() -> None:
+    padded = {f"pad{number}": "x" * 5_000 for number in range(20)}
+    question = await question_about({**padded, "to": {"who": "mallory", "amount": 5}, "a: b": 1})
+
+    shown = shown_in(question)
+    assert [*shown] == [*padded, "to.who", "to.amount", '"a']
+    assert (shown["to.who"], shown["to.amount"]) == ('"mallory"', "5")
+    assert '"a: b": 1' in question["message"]
+    assert all(shown[key].endswith("x… (5,002 characters)") for key in padded)
+    assert "The tool receives them in full." in question["message"]
+    assert choices_of(question) == ["once", "no"]
+
+
+@pytest.mark.anyio
+async def test_a_question_is_no_longer_than_a_person_reads() -> None:
+    for arguments in ({"to": "x" * 1_000_000}, {"x" * 1_000_000: 1}, {"to": ["\u202e"] * 100_000}):
+        question = await question_about(arguments)
+        assert len(question["message"]) < 3_000
+        assert choices_of(question) == ["once", "no"]
+
+
+@pytest.mark.anyio
+async def test_always_is_no_answer_to_a_question_that_does_not_show_everything() -> None:
+    view = view_for()
+    with pytest.raises(NotAuthorized):
+        await run(Runner(), view, saying("always"), {"to": "x" * 1_000_000})
+    assert source_of(view, "git").calls == []
+
+
+@pytest.mark.anyio
+async def test_a_call_with_more_arguments_than_can_be_shown_is_refused_and_nobody_is_asked() -> None:
+    view, person = view_for(LOCAL, NOTE), saying("once")
+    with pytest.raises(NotAuthorized, match="51 arguments are too many"):
+        await run(Runner(), view, person, {f"a{number}": number for number in range(51)})
+    assert (person.asked, source_of(view, "git").calls) == ([], [])
+
+    deep = {"all": {f"a{number}": number for number in range(51)}}
+    assert [*shown_in(await question_about(deep))] == ["all"], "what is inside of one may be more"
+
+
+@pytest.mark.anyio
+async def test_what_would_not_run_anyway_is_asked_of_nobody() -> None:
+    runner, view, person = Runner(CallLimits(Rate(1, 1))), view_for(), saying("once")
+    context = CallContext(client=person)
+
+    with pytest.raises(InvalidArguments):
+        await runner.call_tool(view, PUSH.handle, {"to": 5}, context)
+    with pytest.raises(NotExpanded):
+        await runner.call_tool(view, PUSH.id, TO_HOME, context)
+    with pytest.raises(NotAuthorized, match="may change something, so `call_read_only_tool` does not run it"):
+        await runner.call_tool(view, PUSH.handle, TO_HOME, context, only_read=True)
+    assert person.asked == []
+    await runner.call_tool(view, PUSH.handle, TO_HOME, context)
+    with pytest.raises(RateLimited):
+        await runner.call_tool(view, PUSH.handle, TO_HOME, context)
+    assert len(person.asked) == 1
+
+
+@pytest.mark.anyio
+async def test_who_may_call_asks_nobody_and_who_may_only_see_neither() -> None:
+    registry, person = registry_of(PUSH), saying("once")
+    for access in (Access.CALL, Access.SEE):
+        view = View.of(registry.state, policy=Rules((), access))
+        context = CallContext(client=person)
+        if access is Access.SEE:
+            with pytest.raises(NotAuthorized):
+                await Runner().call_tool(view, PUSH.handle, TO_HOME, context)
+        else:
+            await Runner().call_tool(view, PUSH.handle, TO_HOME, context)
+    assert person.asked == []
+
+
+# -- to what exactly --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_an_approval_for_good_is_of_one_principal_one_tool_and_one_definition() -> None:
+    runner, ada = Runner(), Principal("ada")
+    pull = replace(PUSH, name="pull")
+    await run(runner, view_for(ada), saying("always"))
+
+    assert not await was_asked(runner, view_for(ada))
+    assert not await was_asked(runner, view_for(replace(ada, scopes=frozenset({"more"}))))
+    assert await was_asked(runner, view_for(Principal("grace")))
+    assert await was_asked(runner, view_for(ada, pull))
+    for changed in (
+        replace(PUSH, description="Send commits elsewhere."),
+        replace(PUSH, input_schema={"type": "object"}),
+        replace(PUSH, wire={"name": "push", "_meta": {"new": 1}}),
+    ):
+        assert await was_asked(runner, view_for(ada, changed))
+    assert not await was_asked(runner, view_for(ada)), "the old definition is approved still"
+
+
+@pytest.mark.anyio
+async def test_approvals_are_kept_where_the_owner_keeps_them() -> None:
+    kept = MemoryApprovals()
+    await run(Runner(approver=Approver(kept)), view_for(), saying("always"))
+
+    assert not await was_asked(Runner(approver=Approver(kept)), view_for())
+    assert await was_asked(Runner(), view_for())
+
+
+# -- after the answer -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Thinking(Person):
+    """While it thinks something happens."""
+
+    happens: Callable[[], object] = lambda: None
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        answer = await super().ask(method, params)
+        self.happens()
+        return answer
+
+
+def saying_after(happens: Callable[[], object], answer: str = "always") -> Thinking:
+    return Thinking({"action": "accept", "content": {"answer": answer}}, happens=happens)
+
+
+@dataclass
+class Changing:
+    """A catalog that may be another by the time a person has answered."""
+
+    registry: ToolRegistry = field(default_factory=lambda: registry_of(PUSH))
+    policy: Policy = ASK
+    kept: MemoryApprovals = field(default_factory=MemoryApprovals)
+
+    def view(self, principal: Principal = LOCAL) -> View:
+        return View.of(self.registry.state, principal, self.policy)
+
+    def seen_by(self, context: CallContext) -> View:
+        return self.view(context.principal)
+
+    async def call(self, person: Person, *, only_read: bool = False, **more: Any) -> ToolResult:
+        runner, view = Runner(approver=Approver(self.kept), view_of=self.seen_by), self.view()
+        context = CallContext(client=person, **more)
+        return await runner.call_tool(view, PUSH.handle, TO_HOME, context, only_read=only_read)
+
+    async def is_approved(self) -> bool:
+        """Whether it runs unasked where it has become what it was."""
+        self.registry, self.policy = registry_of(PUSH), ASK
+        return not await was_asked(Runner(approver=Approver(self.kept)), self.view())
+
+    def source(self) -> ScriptedSource:
+        source = self.registry.state.sources["git"].source
+        assert isinstance(source, ScriptedSource)
+        return source
+
+    def obey(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def offer(self, tool: Tool) -> None:
+        self.registry.register_source(self.registry.state.sources["git"], [tool])
+
+    def move(self, **changes: Any) -> None:
+        self.registry.register_source(replace(self.registry.state.sources["git"], **changes), [PUSH])
+
+
+HARSHER: dict[str, tuple[Callable[[Changing], object], type[ToolcribError]]] = {
+    "it is hidden": (lambda crib: crib.obey(Rules((), Access.HIDDEN)), ToolNotFound),
+    "it may be seen alone": (lambda crib: crib.obey(Rules((), Access.SEE)), NotAuthorized),
+    "its source is gone": (lambda crib: crib.registry.unregister_source("git"), ToolNotFound),
+    "it says something else of itself": (lambda crib: crib.offer(replace(PUSH, description="Other.")), StaleExpansion),
+    "it says more than is shown": (lambda crib: crib.offer(replace(PUSH, wire={"_meta": {"new": 1}})), StaleExpansion),
+    "another server has its name": (lambda crib: crib.move(identity="other"), StaleExpansion),
+    "another source has its name": (lambda crib: crib.move(source=ScriptedSource("git", [PUSH])), StaleExpansion),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("change", HARSHER)
+async def test_what_has_become_of_a_tool_while_a_person_thought_is_decided_anew(change: str) -> None:
+    crib = Changing()
+    happens, error = HARSHER[change]
+    before = crib.source()
+
+    with pytest.raises(error) as refused:
+        await crib.call(saying_after(lambda: happens(crib)))
+
+    assert type(refused.value) is error
+    assert refused.value.next_action is not None
+    assert before.calls == []
+    assert not await crib.is_approved(), "and the answer is not kept"
+
+
+@pytest.mark.anyio
+async def test_a_crib_decides_anew_on_its_catalog_as_it_is_after_the_answer() -> None:
+    crib, source = Toolcrib(policy=ASK), ScriptedSource("git", [PUSH])
+    crib.add_source(source)
+    async with crib:
+        await crib.ready()
+        asked = CallContext(client=saying_after(lambda: crib.registry.unregister(PUSH.id)))
+        with pytest.raises(ToolNotFound):
+            await crib.call_tool(PUSH.handle, TO_HOME, context=asked)
+    assert source.calls == []
+
+
+@pytest.mark.anyio
+async def test_what_changed_nothing_for_the_tool_does_not_undo_an_answer() -> None:
+    crib = Changing()
+
+    def move_on() -> None:
+        crib.registry.register_source(SourceEntry(ScriptedSource("hg"), SourceStatus.READY), [tool("hg.push")])
+        crib.move(title="Git", warnings=("slow",))
+        crib.obey(Rules((), Access.CALL))
+
+    assert (await crib.call(saying_after(move_on))).structured_content == TO_HOME
+    assert await crib.is_approved()
+
+
+@pytest.mark.anyio
+async def test_a_tool_that_is_vouched_for_no_longer_is_not_run_as_one_that_only_reads() -> None:
+    reading = replace(PUSH, annotations=ToolAnnotations(read_only=True))
+    crib = Changing()
+    crib.registry.register_source(replace(crib.registry.state.sources["git"], trusted=True), [reading])
+    view, runner = crib.view(), Runner(view_of=crib.seen_by)
+
+    def distrust() -> None:
+        crib.registry.register_source(replace(crib.registry.state.sources["git"], trusted=False), [reading])
+
+    context = CallContext(client=saying_after(distrust))
+    with pytest.raises(NotAuthorized, match="may change something, so `call_read_only_tool` does not run it"):
+        await runner.call_tool(view, reading.handle, TO_HOME, context, only_read=True)
+    assert crib.source().calls == []
+
+
+@pytest.mark.anyio
+async def test_who_comes_back_with_fewer_scopes_may_do_no_more_than_these() -> None:
+    admin = Rules((Rule(Access.ASK, scopes=("admin",)),), Access.SEE)
+    crib, scopes = Changing(policy=admin), {"admin"}
+
+    def now() -> Principal:
+        return replace(LOCAL, scopes=frozenset(scopes))
+
+    runner, view = Runner(view_of=crib.seen_by), crib.view(now())
+    context = CallContext(now(), client=saying_after(scopes.clear), returned_as=now)
+    with pytest.raises(NotAuthorized, match="is not allowed to call"):
+        await runner.call_tool(view, PUSH.handle, TO_HOME, context)
+    assert crib.source().calls == []
+
+
+# -- calls that pause -------------------------------------------------------------------------------------------------
+
+PAUSED = ToolResult({"resultType": "input_required", "inputRequests": {}, "requestState": "state"})
+
+
+async def paused(runner: Runner, view: View, result: ToolResult = PAUSED, **more: Any) -> Resumption:
+    """Approve a call once, which then asks for input: what its client comes back with."""
+    source_of(view, "git").answers["push"] = result
+    told = await run(runner, view, saying("once"), **more)
+    assert told.needs_input
+    del source_of(view, "git").answers["push"]
+    return Resumption.of(RESPONSES, told.wire["requestState"])
+
+
+@pytest.mark.anyio
+async def test_a_call_that_comes_back_with_input_is_not_asked_about_again_and_the_next_one_is() -> None:
+    runner, view = Runner(), view_for()
+    back = await paused(runner, view)
+
+    assert not await was_asked(runner, view, resumed=back)
+    assert await was_asked(runner, view, resumed=back), "it came back once already"
+    assert await was_asked(runner, view)
+
+
+@pytest.mark.anyio
+async def test_a_call_may_pause_more_than_once() -> None:
+    runner, view = Runner(), view_for()
+    first = await paused(runner, view)
+    second = await paused_again(runner, view, first)
+
+    assert not await was_asked(runner, view, resumed=second)
+    for used in (first, second):
+        assert await was_asked(runner, view, resumed=used)
+
+
+async def paused_again(runner: Runner, view: View, back: Resumption) -> Resumption:
+    """Come back to a call, which asks for input once more and nobody about anything."""
+    source_of(view, "git").answers["push"] = PAUSED
+    told = await run(runner, view, saying("no"), resumed=back)
+    del source_of(view, "git").answers["push"]
+    return Resumption.of(RESPONSES, told.wire["requestState"])
+
+
+@pytest.mark.anyio
+async def test_however_many_calls_of_others_wait_for_input_mine_is_not_asked_about_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolcrib.operations.calling.approver.MAX_PAUSED", 10)
+    approver = Approver()
+
+    def back(principal: str) -> tuple[Intent, CallContext]:
+        intent = Intent(principal, "git.push", "definition", "Send commits away.", {})
+        state = approver.paused(intent, "once", PAUSED.wire)["requestState"]
+        return intent, CallContext(Principal(principal), resumed=Resumption.of(RESPONSES, state))
+
+    mine, eves = back("ada"), [back("eve") for _ in range(100)]
+
+    assert await approver.ask(*mine) == "once"
+    assert await approver.ask(*eves[-1]) == "once"
+    with pytest.raises(NotAuthorized):
+        await approver.ask(*eves[0])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "made_up",
+    [
+        Resumption(RESPONSES),
+        Resumption(RESPONSES, "state"),
+        Resumption({}, "state"),
+        Resumption.of(RESPONSES, "toolcrib-approved:"),
+        Resumption.of(RESPONSES, "toolcrib-approved:guessed:state"),
+    ],
+    ids=str,
+)
+async def test_who_only_pretends_to_come_back_is_asked(made_up: Resumption) -> None:
+    runner, view = Runner(), view_for()
+    assert await was_asked(runner, view, resumed=made_up)
+    back = await paused(runner, view)
+
+    assert await was_asked(runner, view, resumed=made_up)
+    assert await was_asked(runner, view)
+    with pytest.raises(NotAuthorized):
+        await run(runner, view, None, resumed=made_up)
+    assert not await was_asked(runner, view, resumed=back)
+
+
+@pytest.mark.anyio
+async def test_who_comes_back_with_anything_but_the_same_call_is_asked() -> None:
+    runner, view = Runner(), view_for()
+    back = await paused(runner, view)
+
+    assert await was_asked(runner, view, {"to": "elsewhere"}, resumed=back)
+    assert await was_asked(runner, view_for(Principal("grace")), resumed=back)
+    assert await was_asked(runner, view_for(LOCAL, replace(PUSH, name="pull")), resumed=back)
+    assert await was_asked(runner, view_for(LOCAL, replace(PUSH, description="Another.")), resumed=back)
+    assert not await was_asked(runner, view, resumed=back)
+
+
+@pytest.mark.anyio
+async def test_each_of_two_equal_calls_that_pause_comes_back_with_its_own_approval() -> None:
+    runner, view = Runner(), view_for()
+    backs = [await paused(runner, view) for _ in range(2)]
+
+    assert [await was_asked(runner, view, resumed=back) for back in [*backs, *backs]] == [False, False, True, True]
+
+
+@pytest.mark.anyio
+async def test_an_approval_ends_where_nobody_comes_back_in_time() -> None:
+    now_s = 1_000.0
+    runner, view = Runner(approver=Approver(now_s=lambda: now_s)), view_for()
+    soon, late = await paused(runner, view), await paused(runner, view)
+
+    now_s += ANSWER_S - 1
+    assert not await was_asked(runner, view, resumed=soon)
+    now_s += 1
+    assert await was_asked(runner, view, resumed=late)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("state", ["", "state", ":a:b:", None])
+async def test_a_source_gets_its_own_state_back_as_it_was(state: str | None) -> None:
+    runner, view = Runner(), view_for()
+    asks: dict[str, Any] = {"resultType": "input_required", "inputRequests": {}}
+    wire = asks | ({} if state is None else {"requestState": state})
+    back = await paused(runner, view, ToolResult(wire))
+
+    assert (back.state, back.responses) == (state, RESPONSES)
+    assert not await was_asked(runner, view, resumed=back)
+
+
+@pytest.mark.anyio
+async def test_a_paused_call_that_ran_under_a_lasting_approval_is_asked_about_once_that_is_revoked() -> None:
+    runner, view = Runner(), view_for()
+    await run(runner, view, saying("always"))
+    source_of(view, "git").answers["push"] = PAUSED
+    told = await run(runner, view, saying("no"))
+    back = Resumption.of(RESPONSES, told.wire["requestState"])
+
+    runner.approver.approvals = MemoryApprovals()
+    assert back.state == "state"
+    assert await was_asked(runner, view, resumed=back)
+
+
+@pytest.mark.anyio
+async def test_a_call_that_asks_for_input_which_nobody_could_give_fails() -> None:
+    view = View.of(registry_of(PUSH).state)
+    source_of(view, "git").answers["push"] = PAUSED
+
+    with pytest.raises(ToolFailed, match="asks for input, but your client cannot be asked for it") as failed:
+        await Runner().call_tool(view, PUSH.handle, TO_HOME, CallContext())
+    assert failed.value.next_action is not None
+    assert failed.value.next_action.operation == "search_tools"
+
+
+@pytest.mark.anyio
+async def test_an_approval_serves_one_of_two_that_come_back_at_once() -> None:
+    runner, view = Runner(), view_for()
+    back = await paused(runner, view)
+    asked: list[bool] = []
+
+    async def come_back() -> None:
+        asked.append(await was_asked(runner, view, resumed=back))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(come_back)
+        tasks.start_soon(come_back)
+    assert sorted(asked) == [False, True]
+    assert len(source_of(view, "git").calls) == 2  # the one that paused, and the one that came back
+
+
+@pytest.mark.anyio
+async def test_a_call_that_failed_after_it_was_approved_is_asked_about_again() -> None:
+    runner, view = Runner(), view_for()
+    back = await paused(runner, view)
+    source_of(view, "git").answers["push"] = ToolFailed("No.")
+    with pytest.raises(ToolFailed):
+        await run(runner, view, saying("no"), resumed=back)
+
+    assert await was_asked(runner, view, resumed=back)
+    assert await was_asked(runner, view)
+
+
+# -- side by side -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_calls_side_by_side_are_each_asked_about_for_themselves() -> None:
+    runner, view = Runner(), view_for()
+    outcomes: dict[str, str] = {}
+
+    async def call(where: str, answer: str) -> None:
+        try:
+            result = await run(runner, view, saying(answer), {"to": where})
+        except NotAuthorized:
+            outcomes[where] = "no"
+        else:
+            outcomes[where] = result.structured_content["to"]
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(20):
+            tasks.start_soon(call, str(number), "once" if number % 3 else "no")
+
+    assert outcomes == {str(number): str(number) if number % 3 else "no" for number in range(20)}
+    assert len(source_of(view, "git").calls) == 13
+
+
+# -- prompts and resources --------------------------------------------------------------------------------------------
+
+
+class Library(ScriptedSource):
+    """Has a prompt that asks for input when it is told to, and a resource."""
+
+    def __init__(self) -> None:
+        super().__init__("library")
+        self.asked: list[str] = []
+        self.pauses = False
+
+    async def fetch(self, method: FetchMethod, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        self.asked.append(method)
+        return PAUSED.wire if self.pauses else {"messages": [], "contents": []}
+
+
+MEMO = "toolcrib://library/memo://1"
+
+
+def shelf() -> tuple[Library, View]:
+    registry, library = ToolRegistry(), Library()
+    extras = Extras(prompts=({"name": "plan"},), resources=({"uri": "memo://1", "name": "one"},))
+    registry.register_source(SourceEntry(library, SourceStatus.READY, extras=extras))
+    ask = Rules((Rule(Access.ASK, sources=("library",)),), Access.HIDDEN)
+    return library, View.of(registry.state, policy=ask)
+
+
+@pytest.mark.anyio
+async def test_a_resource_is_asked_about_each_time_as_it_has_no_definition_to_approve_of_for_good() -> None:
+    library, view = shelf()
+    runner, person = Runner(), saying("once")
+    for _ in range(2):
+        await read_resource(view, MEMO, CallContext(client=person), runner=runner)
+
+    assert len(person.asked) == len(library.asked) == 2
+    assert "memo://1" in person.asked[0]["message"]
+    assert person.asked[0]["requestedSchema"]["properties"]["answer"]["enum"] == ["once", "no"]
+    for refusing in (saying("no"), saying("always"), None):
+        with pytest.raises(NotAuthorized):
+            await read_resource(view, MEMO, CallContext(client=refusing), runner=runner)
+    assert len(library.asked) == 2
+
+
+@pytest.mark.anyio
+async def test_a_prompt_that_comes_back_with_input_is_not_asked_about_again() -> None:
+    library, view = shelf()
+    runner, person = Runner(), saying("once")
+    context = CallContext(client=person)
+
+    async def get(day: str, resumed: Resumption | None = None) -> Mapping[str, Any]:
+        return await get_prompt(view, "library__plan", {"day": day}, replace(context, resumed=resumed), runner=runner)
+
+    library.pauses = True
+    back = Resumption.of(RESPONSES, (await get("monday"))["requestState"])
+    assert back.state == "state"
+    assert "monday" in person.asked[0]["message"]
+    library.pauses = False
+    await get("tuesday", back)
+    assert len(person.asked) == 2
+    await get("monday", back)
+    assert len(person.asked) == 2
+    for stale in (back, Resumption(RESPONSES, "state")):
+        await get("monday", stale)
+    assert len(person.asked) == 4
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("harsher", "error"), [(Access.HIDDEN, NotFound), (Access.SEE, NotAuthorized)])
+async def test_a_resource_is_not_read_that_may_not_be_by_the_time_a_person_has_answered(
+    harsher: Access, error: type[ToolcribError]
+) -> None:
+    library, view = shelf()
+    views = [view]
+    runner = Runner(view_of=lambda _: views[-1])
+    person = saying_after(lambda: views.append(View.of(view.visible.state, policy=Rules((), harsher))), "once")
+
+    with pytest.raises(error):
+        await read_resource(view, MEMO, CallContext(client=person), runner=runner)
+    assert library.asked == []
+
+
+@pytest.mark.anyio
+async def test_a_resource_is_not_read_from_another_server_than_a_person_was_asked_about() -> None:
+    library, view = shelf()
+    other = Library()
+    registry = ToolRegistry()
+    registry.register_source(replace(view.sources["library"], source=other))
+    views = [view]
+    runner = Runner(view_of=lambda _: views[-1])
+    person = saying_after(lambda: views.append(View.of(registry.state, policy=ASK)), "once")
+
+    with pytest.raises(NotAuthorized, match="it changed while a person was being asked"):
+        await read_resource(view, MEMO, CallContext(client=person), runner=runner)
+    assert library.asked == other.asked == []
+
+
+@pytest.mark.anyio
+async def test_a_prompt_that_asks_for_input_which_nobody_could_give_fails() -> None:
+    library, view = shelf()
+    library.pauses = True
+    free = View.of(view.visible.state)
+
+    with pytest.raises(ToolFailed, match="asks for input, but your client cannot be asked for it"):
+        await get_prompt(free, "library__plan", None, CallContext(), runner=Runner())
