@@ -19,8 +19,15 @@ from toolcrib.cli.options import (
     tools_option,
     wait_option,
 )
-from toolcrib.cli.ranking_explanation import examined
-from toolcrib.cli.scorecard import OtherSettings, Scorecard, report_missed, report_unavailable, report_unknown, show
+from toolcrib.cli.scorecard import (
+    OtherSettings,
+    Scorecard,
+    examined,
+    report_missed,
+    report_unavailable,
+    report_unknown,
+    show,
+)
 from toolcrib.cli.terminal_output import asynchronous, print_json
 from toolcrib.config import read_config
 from toolcrib.config.search import DEFAULT_SEARCH, Search

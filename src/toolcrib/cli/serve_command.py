@@ -106,7 +106,9 @@ def serve(
     cache and the audit do not apply.
     """
     if (named := _PROGRAM.fullmatch(str(config))) is not None and not config.exists():
-        _serve_program(named[1], named[2], http, operations, bundle=bundle)
+        log_warnings()
+        gc.enable()
+        run(partial(_serve_program, named[1], named[2], http, operations, bundle=bundle), as_json=False)
         return
     if (module := _module_meant(config)) is not None:
         text = f"{config}: this is a Python module. Name the Toolcrib object in it, for example `{module}:crib`"
@@ -136,11 +138,7 @@ def serve(
     async def over_pipes() -> None:
         from toolcrib.surfaces.mcp_gateway.stdio import serve_stdio
 
-        if sys.stdin.isatty():
-            stderr.print(
-                "Toolcrib is waiting for an MCP client on standard input. "
-                "Configure it in your client, or press Ctrl-C to stop."
-            )
+        _say_waiting()
         with audited(config, no_audit=no_audit) as audit:
             crib = opened(audit)
             read = crib.add_config(config)
@@ -186,26 +184,16 @@ def _module_meant(config: Path) -> str | None:
     return named if file.with_suffix(".py").is_file() or (file / "__init__.py").is_file() else None
 
 
-def _serve_program(module: str, name: str, http: str | None, operations: str, *, bundle: str | None) -> None:
+async def _serve_program(module: str, name: str, http: str | None, operations: str, *, bundle: str | None) -> None:
     """Serve the Toolcrib object of a module. The program itself decides what is stored and audited."""
-    log_warnings()
-
-    async def main() -> None:
-        crib = _crib_of(module, name)
-        if bundle is not None:
-            crib.confine(bundle)
-        if http is None:
-            if sys.stdin.isatty():
-                stderr.print(
-                    "Toolcrib is waiting for an MCP client on standard input. "
-                    "Configure it in your client, or press Ctrl-C to stop."
-                )
-            await crib.serve_stdio(operations=operations)
-        else:
-            await crib.serve_http(http, operations=operations, listening=_say_where)
-
-    gc.enable()
-    run(main, as_json=False)
+    crib = _crib_of(module, name)
+    if bundle is not None:
+        crib.confine(bundle)
+    if http is None:
+        _say_waiting()
+        await crib.serve_stdio(operations=operations)
+    else:
+        await crib.serve_http(http, operations=operations, listening=_say_where)
 
 
 def _crib_of(module: str, name: str) -> Toolcrib:
@@ -227,6 +215,15 @@ def _crib_of(module: str, name: str) -> Toolcrib:
         meant = did_you_mean(name, cribs) or (f"; it has: {', '.join(cribs)}" if cribs else "")
         raise NotFound(f"`{module}` has no Toolcrib object called `{name}`{meant}")
     return crib
+
+
+def _say_waiting() -> None:
+    """Tell a person at a terminal that a client is missing."""
+    if sys.stdin.isatty():
+        stderr.print(
+            "Toolcrib is waiting for an MCP client on standard input. "
+            "Configure it in your client, or press Ctrl-C to stop."
+        )
 
 
 def _say_where(url: str) -> None:
