@@ -19,10 +19,9 @@ from toolcrib.search.evaluation import DEPTH, Found, JudgedQuery, Search, read_q
 from toolcrib.search.index.fields import Document, document, embedded_text
 from toolcrib.search.index.history import History
 from toolcrib.search.index.index import Index
-from toolcrib.search.index.meaning import Understood
+from toolcrib.search.index.meaning import Understood, Vectors
 from toolcrib.search.index.query import Query
 from toolcrib.search.index.ranking import Knowledge
-from toolcrib.search.index.vectors import Vectors
 from toolcrib.search.index.weights import SIGNALS, WEIGHTS, Weights
 from toolcrib.search.vector_store import VectorStore
 

@@ -10,9 +10,8 @@ import numpy as np
 from toolcrib.catalog.view import View
 from toolcrib.core.principal import Principal
 from toolcrib.search.index.history import Confirmed, History
-from toolcrib.search.index.meaning import Understood
+from toolcrib.search.index.meaning import Understood, Vectors
 from toolcrib.search.index.query import Query
-from toolcrib.search.index.vectors import Vectors
 
 MEANT = (0.5, 0.5, 0.5, 0.5)
 """The vector of every query. It and the others have few digits, so that no product of them is rounded."""

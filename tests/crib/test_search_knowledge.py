@@ -28,7 +28,7 @@ from toolcrib.core.tools import Tool
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.operations.protocol_messages import SearchPage
 from toolcrib.search.embedders import EmbeddingFailed
-from toolcrib.search.index.vectors import Rows
+from toolcrib.search.index.meaning import Rows
 from toolcrib.search.vector_store import Vectors, VectorStore
 from toolcrib.testing.scripted_source import ScriptedSource
 

@@ -18,9 +18,8 @@ from toolcrib.operations.catalog_operations import Operations
 from toolcrib.operations.dispatcher import Dispatcher
 from toolcrib.operations.protocol_messages import ListPage, SearchPage
 from toolcrib.search.index.history import History
-from toolcrib.search.index.meaning import Understood
+from toolcrib.search.index.meaning import Understood, Vectors
 from toolcrib.search.index.query import Query
-from toolcrib.search.index.vectors import Vectors
 from toolcrib.search.index.weights import WEIGHTS
 
 OPERATIONS = Operations()

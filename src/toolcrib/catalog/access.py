@@ -102,14 +102,14 @@ class Everything:
 EVERYTHING = Everything()
 
 
-class AllowAll:
+class _AllowAll:
     """Allows everyone to see and call everything. This is the policy if none is configured."""
 
     def permissions(self, principal: Principal) -> Permissions:
         return EVERYTHING
 
 
-ALLOW_ALL = AllowAll()
+ALLOW_ALL = _AllowAll()
 
 HINTS = ("read_only", "destructive", "idempotent", "open_world")
 """The annotations that a rule can test."""

@@ -15,7 +15,7 @@ from toolcrib.audit.redaction import Redaction
 from toolcrib.catalog.catalog_state import SourceEntry
 from toolcrib.catalog.intake import Intake, Judge
 from toolcrib.catalog.isolated_sources import IsolatedSources
-from toolcrib.config import Config, ServerConfig
+from toolcrib.config import ServerConfig
 from toolcrib.core import uris
 from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.core.digests import digest
@@ -112,13 +112,12 @@ class ConfiguredServers(ConfiguredSources[_Settings]):
         assembled = self._assembled.get(name)
         return None if assembled is None else assembled.condition
 
-    def change_to(self, config: Config) -> Change[_Settings]:
-        """Compute the change to exactly the servers of `config`. Unchanged servers keep running."""
-        return self._change_to({server.name: _Settings(server, config.path) for server in config.enabled})
-
-    def addition(self, servers: Iterable[ServerConfig], path: Path) -> Change[_Settings]:
-        """Compute the change that adds `servers`, which the file at `path` defines."""
-        return Change(self, (), {server.name: _Settings(server, path) for server in servers})
+    def change_to(self, servers: Iterable[ServerConfig], path: Path, *, adding: bool = False) -> Change[_Settings]:
+        """Compute the change to exactly these servers of the file at `path`, or with `adding` to these and the current
+        ones. Unchanged servers keep running.
+        """
+        before = self._settings if adding else {}
+        return self._change_to({**before, **{server.name: _Settings(server, path) for server in servers}})
 
     def leave(self, change: Change[_Settings]) -> None:
         """Hide removed servers, and old versions of changed servers. They stop later."""

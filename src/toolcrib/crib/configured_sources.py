@@ -42,11 +42,9 @@ class Change(Generic[SettingsT]):
         return "; ".join(f"{what}: {', '.join(names)}" for what, names in changes.items() if names)
 
     def leave(self) -> None:
-        """Hide removed sources, and old versions of changed sources."""
         self.sources.leave(self)
 
     def join(self) -> None:
-        """Add new sources, and new versions of changed sources."""
         self.sources.join(self)
 
 
@@ -81,11 +79,8 @@ class ConfiguredSources(ABC, Generic[SettingsT]):
     def _change_to(self, wanted: Mapping[str, SettingsT]) -> Change[SettingsT]:
         """Compute the change to exactly the sources of `wanted`. Nothing of it is applied yet."""
         gone = tuple(name for name, settings in self._settings.items() if wanted.get(name) != settings)
-        return Change(
-            self,
-            gone,
-            {name: settings for name, settings in wanted.items() if name in gone or name not in self._settings},
-        )
+        new = {name: settings for name, settings in wanted.items() if self._settings.get(name) != settings}
+        return Change(self, gone, new)
 
     @abstractmethod
     def _put(self, name: str, settings: SettingsT) -> None:

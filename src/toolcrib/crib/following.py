@@ -165,7 +165,7 @@ class ConfigFollower:
         self._check_settings(config)
         plugins = [plugin for plugin in config.plugins if wanted is None or wanted(plugin.name)]
         changes = (
-            self.servers.addition(servers, path),
+            self.servers.change_to(servers, path, adding=True),
             self.plugins.change_to([*self.plugins.wanted, *plugins], self._other_names(config, servers=True)),
             self.declared.change_to(config.declared, config.capacity),
         )
@@ -228,11 +228,10 @@ class ConfigFollower:
         config = self.with_registered(written)
         if self.confined_to not in earlier.bundles:  # it was registered
             config = self._still_confined(config)
-        servers = self.servers.change_to(config)
+        servers = self.servers.change_to(config.enabled, path)
         declared = [each.name for each in config.declared]
         self._check_free(path, [*servers.added, *declared], {*servers.gone, *self.declared.names})
-        self._check_isolated(config)
-        self._check_chosen(config)
+        self._check_not_truncated(config)
         changes = (
             servers,
             self.plugins.change_to(config.plugins, self._other_names(config, servers=False)),
@@ -303,12 +302,9 @@ class ConfigFollower:
     def _joined_with_earlier(self, config: Config) -> Config:
         """Return `config` together with the settings of the configurations before it, except their servers."""
         before = self._written
-        more = (category for category in config.categories.given if category.path not in before.categories)
         return replace(
-            config,
+            _with_rules_of(before, config),
             declared=(*before.declared, *config.declared),
-            categories=Categories([*before.categories.given, *more]),
-            overrides=Overrides((*before.overrides.given, *config.overrides.given)),
             bundles=Bundles([*before.bundles.given, *config.bundles.given]),
             capabilities=(*before.capabilities, *config.capabilities),
             search=before.search if config.search == DEFAULT_SEARCH else config.search,
@@ -335,10 +331,7 @@ class ConfigFollower:
             '(set it to {"otherwise": "allow"} to allow everything)',
             config.path,
         )
-        more = [category for category in config.categories.given if category.path not in last.categories]
-        categories = Categories([*last.categories.given, *more])
-        overrides = Overrides((*last.overrides.given, *config.overrides.given))
-        return replace(config, policy=last.policy, categories=categories, overrides=overrides)
+        return replace(_with_rules_of(last, config), policy=last.policy)
 
     def _still_confined(self, config: Config) -> Config:
         """Return `config` with the confining bundle as it was, in case a different program unregistered it."""
@@ -402,8 +395,10 @@ class ConfigFollower:
                 f"{config.path}: the bundle `{self.confined_to}` is being served, but it is no longer defined"
             )
 
-    def _check_isolated(self, config: Config) -> None:
-        """Raise if a truncated file would share an isolated server, or give it to principals that did not have it."""
+    def _check_not_truncated(self, config: Config) -> None:
+        """Raise if the file may be truncated: if it would share an isolated server, give it to principals that did not
+        have it, or add every installed plugin.
+        """
         for server in config.enabled:
             was, is_shared = server.name in self.servers.isolated, server.isolation == "shared"
             if was and is_shared and not server.is_expressly_shared:
@@ -415,13 +410,20 @@ class ConfigFollower:
                     f"{config.path}: only some principals had server `{server.name}`. "
                     'To give it to every principal, set `"principals": {"*": {}}`'
                 )
-
-    def _check_chosen(self, config: Config) -> None:
-        """Raise if a truncated file would add every installed plugin."""
         if self._written.chooses_plugins and not config.chooses_plugins:
             raise InvalidConfig(
                 f'{config.path}: `plugins` is no longer set. To add all installed plugins, set `"plugins": true`'
             )
+
+
+def _with_rules_of(earlier: Config, config: Config) -> Config:
+    """Return `config` with the categories and overrides of an `earlier` configuration in front of its own."""
+    more = (category for category in config.categories.given if category.path not in earlier.categories)
+    return replace(
+        config,
+        categories=Categories([*earlier.categories.given, *more]),
+        overrides=Overrides((*earlier.overrides.given, *config.overrides.given)),
+    )
 
 
 def _unless_refused(take: Callable[[], Config], earlier: str) -> Config | None:

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from toolcrib.core.threads import soon
 from toolcrib.search.embedders import Embedder, EmbeddingFailed
-from toolcrib.search.index.meaning import Understood
+from toolcrib.search.index.meaning import Keys, Rows, Understood, Vectors
 from toolcrib.search.index.query import Query
-from toolcrib.search.index.vectors import Keys, Rows, Vectors
 from toolcrib.search.vector_store import Vectors as Kept
 
 logger = logging.getLogger(__name__)

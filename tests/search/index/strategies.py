@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from toolcrib.search.index.fields import Document
 from toolcrib.search.index.history import Confirmed, History
 from toolcrib.search.index.index import Index, Selection
-from toolcrib.search.index.meaning import Understood
+from toolcrib.search.index.meaning import Understood, Vectors
 from toolcrib.search.index.query import MAX_CLAUSES, Query
 from toolcrib.search.index.ranking import Knowledge
 from toolcrib.search.index.searching import Ranking
 from toolcrib.search.index.tokens import terms
-from toolcrib.search.index.vectors import Vectors
 from toolcrib.search.index.weights import SIGNALS, WEIGHTS
 
 EVERYTHING = 1_000

@@ -28,10 +28,10 @@ from toolcrib.core.tools import Tool
 from toolcrib.search.index import signals
 from toolcrib.search.index.fields import Document, document
 from toolcrib.search.index.index import Index
+from toolcrib.search.index.meaning import Vectors
 from toolcrib.search.index.ranking import Knowledge
 from toolcrib.search.index.searching import Hit, Ranking
 from toolcrib.search.index.segment import Impacts, Segment
-from toolcrib.search.index.vectors import Vectors
 from toolcrib.search.index.weights import WEIGHTS, Weights
 
 

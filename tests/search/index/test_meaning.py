@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from toolcrib.search.index.fields import Document
 from toolcrib.search.index.index import Index
-from toolcrib.search.index.meaning import Understood, similarities
+from toolcrib.search.index.meaning import Understood, Vectors, similarities
 from toolcrib.search.index.query import Query
 from toolcrib.search.index.ranking import Knowledge
 from toolcrib.search.index.searching import Ranking
-from toolcrib.search.index.vectors import Vectors
 from toolcrib.search.index.weights import WEIGHTS
 
 

@@ -16,12 +16,11 @@ from toolcrib.search.index import signals
 from toolcrib.search.index.fields import Document, document
 from toolcrib.search.index.history import Confirmed, History
 from toolcrib.search.index.index import Index
-from toolcrib.search.index.meaning import Similarities, Understood
+from toolcrib.search.index.meaning import Similarities, Understood, Vectors
 from toolcrib.search.index.query import Query
 from toolcrib.search.index.ranking import NOTHING_KNOWN, Knowledge
 from toolcrib.search.index.segment import Part, segment
 from toolcrib.search.index.signals import Layout, Origins, Words
-from toolcrib.search.index.vectors import Vectors
 from toolcrib.search.index.weights import SIGNALS, WEIGHTS, Weights
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class FieldWeight:
+class _FieldWeight:
     """The parameters of one field in BM25F."""
 
     boost: float
@@ -75,12 +75,12 @@ class Weights:
     then rare in some field of every tool.
     """
 
-    name: FieldWeight = FieldWeight(boost=2.0, b=0.3, pivot=3)
-    description: FieldWeight = FieldWeight(boost=1.0, b=0.6, pivot=10)
-    parameter_names: FieldWeight = FieldWeight(boost=0.6, b=0.6, pivot=4)
-    parameter_texts: FieldWeight = FieldWeight(boost=0.3, b=0.6, pivot=20)
-    category: FieldWeight = FieldWeight(boost=0.5, b=0.3, pivot=1.5)
-    source: FieldWeight = FieldWeight(boost=1.0, b=0.3, pivot=3)
+    name: _FieldWeight = _FieldWeight(boost=2.0, b=0.3, pivot=3)
+    description: _FieldWeight = _FieldWeight(boost=1.0, b=0.6, pivot=10)
+    parameter_names: _FieldWeight = _FieldWeight(boost=0.6, b=0.6, pivot=4)
+    parameter_texts: _FieldWeight = _FieldWeight(boost=0.3, b=0.6, pivot=20)
+    category: _FieldWeight = _FieldWeight(boost=0.5, b=0.3, pivot=1.5)
+    source: _FieldWeight = _FieldWeight(boost=1.0, b=0.3, pivot=3)
     k1: float = 1.2
     """How soon further occurrences of a term stop counting."""
     unseen: int = 100
@@ -134,7 +134,7 @@ class Weights:
     )
     """Used if similarities are known."""
 
-    def of_fields(self, document: Document) -> Iterator[tuple[tuple[str, ...], FieldWeight]]:
+    def of_fields(self, document: Document) -> Iterator[tuple[tuple[str, ...], _FieldWeight]]:
         """Yield the terms of each field of `document` with the weight of the field."""
         yield document.name, self.name
         yield document.description, self.description
