@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from pydantic_ai import ModelRetry, RunContext
@@ -66,49 +66,6 @@ from toolcrib.operations.protocol_messages import (
     expanded_by,
 )
 from toolcrib.operations.suggestions import not_found
-
-
-@dataclass(frozen=True, slots=True)
-class _ApprovedTool:
-    """What an approval is for: a tool with exactly this definition."""
-
-    tool_id: str
-    definition: str
-
-
-@dataclass(frozen=True, slots=True)
-class _ApprovalQuestion:
-    """A question for a person."""
-
-    subject: _ApprovedTool
-    question: str
-
-
-class _DeferredApprover(Approver):
-    """Lets the framework ask a person.
-
-    The framework ends the run or waits, and repeats the call when it is approved.
-    """
-
-    def __init__(self, approvals: Approvals, approved: _ApprovedTool | None) -> None:
-        super().__init__(approvals)
-        self._approved = approved
-        self.asks: _ApprovalQuestion | None = None
-
-    async def ask(self, intent: Intent, context: CallContext) -> Consent:
-        subject = _ApprovedTool(intent.subject, intent.definition)
-        if await self.approvals.holds(intent.principal, intent.subject, intent.definition):
-            context.note_approval("kept")
-            return "kept"
-        if subject == self._approved:
-            context.note_approval(ONCE)
-            return ONCE
-        context.note_approval("unasked")
-        question = Question.about(intent).message
-        context.note_approval("unanswered")
-        self.asks = _ApprovalQuestion(subject, question)
-        raise NotAuthorized(f"`{intent.subject}` did not run: a person must approve it first.")
-
 
 MAX_ASKED = 1_000
 """The maximum number of calls that wait for a person. One more drops the oldest, and its person is asked again."""
@@ -180,7 +137,7 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         self._timeout_s = call_timeout_s + (ANSWER_S if approver is not None else 0)
         self._max_retries = max_retries
         self._id = id
-        self._subjects: dict[str, _ApprovedTool] = {}
+        self._subjects: dict[str, tuple[str, str]] = {}
         """What a person was asked, by the id of the call. The approval arrives in a later run than the question."""
 
     @property
@@ -326,24 +283,23 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         taken = ctx.tools.get(name)
         return name if taken is None or _tool_id(taken) == tool_id else None
 
-    def _approved(self, ctx: RunContext[AgentDepsT]) -> _ApprovedTool | None:
+    def _approved(self, ctx: RunContext[AgentDepsT]) -> tuple[str, str] | None:
         """Return what the person who approved this call was asked, if that is known."""
         if not ctx.tool_call_approved:
             return None
         match ctx.tool_call_metadata:
             case {"toolcrib": {"tool_id": str() as tool_id, "definition": str() as definition}}:
-                return _ApprovedTool(tool_id, definition)
+                return tool_id, definition
             case _:
                 return self._subjects.get(ctx.tool_call_id or "")
 
     def _approval_required(self, asks: _ApprovalQuestion, ctx: RunContext[AgentDepsT]) -> ApprovalRequired:
         if ctx.tool_call_id is not None:
             self._subjects.pop(ctx.tool_call_id, None)
-            self._subjects[ctx.tool_call_id] = asks.subject
+            self._subjects[ctx.tool_call_id] = (asks.tool_id, asks.definition)
             if len(self._subjects) > MAX_ASKED:
                 del self._subjects[next(iter(self._subjects))]
-        about = {"tool_id": asks.subject.tool_id, "definition": asks.subject.definition}
-        return ApprovalRequired({MARK: {**about, "question": asks.question}})
+        return ApprovalRequired({MARK: asdict(asks)})
 
     def _tool_error(self, error: ToolcribError, offer: Offer, ctx: RunContext[AgentDepsT]) -> ModelRetry | ToolFailed:
         """Convert an error to a request for a retry, or to a failure.
@@ -372,6 +328,41 @@ class _Outcome:
     success: bool = True
     asks: _ApprovalQuestion | None = None
     """The question for a person who must approve first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ApprovalQuestion:
+    """A question for a person, about a tool with exactly this definition."""
+
+    tool_id: str
+    definition: str
+    question: str
+
+
+class _DeferredApprover(Approver):
+    """Lets the framework ask a person.
+
+    The framework ends the run or waits, and repeats the call when it is approved.
+    """
+
+    def __init__(self, approvals: Approvals, approved: tuple[str, str] | None) -> None:
+        """`approved` is the tool id and the definition that a person has approved for this call."""
+        super().__init__(approvals)
+        self._approved = approved
+        self.asks: _ApprovalQuestion | None = None
+
+    async def ask(self, intent: Intent, context: CallContext) -> Consent:
+        if await self.approvals.holds(intent.principal, intent.subject, intent.definition):
+            context.note_approval("kept")
+            return "kept"
+        if (intent.subject, intent.definition) == self._approved:
+            context.note_approval(ONCE)
+            return ONCE
+        context.note_approval("unasked")
+        question = Question.about(intent).message
+        context.note_approval("unanswered")
+        self.asks = _ApprovalQuestion(intent.subject, intent.definition, question)
+        raise NotAuthorized(f"`{intent.subject}` did not run: a person must approve it first.")
 
 
 def _named(operations: str | Sequence[str]) -> tuple[str, ...]:

@@ -47,6 +47,17 @@ from toolcrib.surfaces.acp_agent.editor_updates import PLAN, CallUpdates, progre
 
 TITLE_CHARS = 80
 
+TOP_BYTES = 600
+"""Room for the top-level categories, in bytes of JSON. All instructions and tools together stay below 1,200 tokens."""
+
+_WHERE = "You work with a person in their editor, in the folder {cwd}. Paths that you give to tools are absolute."
+
+_HOW = (
+    "Do the work with tools instead of explaining how; the person sees every call and may be asked before it runs. "
+    "If the person rejects a call, do not try the same in another way. If the work needs more than a few steps, show "
+    "them with {plan} and keep that current. At the end, say in a few words what you did."
+)
+
 
 def prompt_content(blocks: Sequence[ContentBlock]) -> list[UserContent]:
     """Convert the content of a prompt for a model. Linked resources are named; embedded ones are included in full.
@@ -126,18 +137,6 @@ def _replayed_prompt(content: Sequence[UserContent]) -> Iterator[SessionUpdate]:
                 yield update_user_message(audio_block(each.base64, each.media_type))
             case _:
                 continue
-
-
-TOP_BYTES = 600
-"""Room for the top-level categories, in bytes of JSON. All instructions and tools together stay below 1,200 tokens."""
-
-_WHERE = "You work with a person in their editor, in the folder {cwd}. Paths that you give to tools are absolute."
-
-_HOW = (
-    "Do the work with tools instead of explaining how; the person sees every call and may be asked before it runs. "
-    "If the person rejects a call, do not try the same in another way. If the work needs more than a few steps, show "
-    "them with {plan} and keep that current. At the end, say in a few words what you did."
-)
 
 
 def model_instructions(session: Session, cwd: Path, roots: Iterable[Path], plan: str) -> str:

@@ -55,6 +55,9 @@ CONTENT_CHARS = 20_000
 MAX_LINE = 2**32 - 1
 """The highest line number in a location. Source: ACP v1, `ToolCallLocation`."""
 
+PLAN = "update_plan"
+"""The tool by which a model reports its plan. The editor shows the plan instead of the call."""
+
 Content = ContentToolCallContent | FileEditToolCallContent | TerminalToolCallContent
 
 _LOOKING: Mapping[str, ToolKind] = {"expand_tool": "read"}
@@ -263,10 +266,6 @@ def _text(content: object) -> str:
     if isinstance(content, list):
         return "\n".join(each for each in cast("list[object]", content) if isinstance(each, str))
     return ""
-
-
-PLAN = "update_plan"
-"""The tool by which a model reports its plan. The editor shows the plan instead of the call."""
 
 
 class PlanStep(BaseModel):

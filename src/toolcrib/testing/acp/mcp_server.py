@@ -24,6 +24,19 @@ from mcp.shared.message import SessionMessage
 from toolcrib.testing.acp.editor_tools import Answer, result_of
 from toolcrib.testing.acp.recorded_wire import Message, RecordedWire
 
+McpForm: TypeAlias = Literal["connections", "requests"]
+"""The form of the messages.
+
+`connections`: schema 1.19, in which messages belong to a connection. `requests`: its successor, in which each message
+names its server and its request.
+"""
+
+REQUEST_CANCELLED = -32800
+SERVER_UNAVAILABLE = -33001
+_UNSUPPORTED_VERSION = -32022
+_VERSION = "2026-07-28"
+_META = "io.modelcontextprotocol/"
+
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
@@ -36,6 +49,10 @@ class McpTool:
 
 SimpleTool: TypeAlias = McpTool | Callable[[Mapping[str, Any]], Any]
 """A function is the answer of a tool that accepts any arguments."""
+
+
+McpServer: TypeAlias = Server[Any] | Mapping[str, SimpleTool]
+"""A server of the MCP SDK, or tools by name."""
 
 
 class _RunningServer:
@@ -152,24 +169,6 @@ def simple_server(name: str, served: Mapping[str, SimpleTool]) -> Server[Any]:
         return types.CallToolResult.model_validate(result)
 
     return Server(name, version="1", on_list_tools=list_tools, on_call_tool=call_tool)
-
-
-McpForm: TypeAlias = Literal["connections", "requests"]
-"""The form of the messages.
-
-`connections`: schema 1.19, in which messages belong to a connection. `requests`: its successor, in which each message
-names its server and its request.
-"""
-
-REQUEST_CANCELLED = -32800
-SERVER_UNAVAILABLE = -33001
-_UNSUPPORTED_VERSION = -32022
-_VERSION = "2026-07-28"
-_META = "io.modelcontextprotocol/"
-
-
-McpServer: TypeAlias = Server[Any] | Mapping[str, SimpleTool]
-"""A server of the MCP SDK, or tools by name."""
 
 
 class FakeMcpServers:
