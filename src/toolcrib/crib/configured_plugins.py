@@ -9,13 +9,13 @@ from toolcrib.catalog.catalog_state import SourceEntry
 from toolcrib.catalog.intake import Intake
 from toolcrib.config.plugins import PluginConfig
 from toolcrib.core.digests import digest
-from toolcrib.crib.configured_sources import Change, ConfiguredSources
+from toolcrib.crib.configured_sources import ConfiguredSources, SourceChange
 from toolcrib.sources.base import Source, UnavailableSource, free_name
 from toolcrib.sources.plugins import PluginDispatcher
 
 
 @dataclass(frozen=True, slots=True)
-class _Settings:
+class _NamedPlugin:
     """The settings of a plugin under the name of its source."""
 
     plugin: PluginConfig
@@ -31,7 +31,7 @@ class _Settings:
         return replace(self.plugin, installed=replace(self.plugin.installed, problem=problem))
 
 
-class ConfiguredPlugins(ConfiguredSources[_Settings]):
+class ConfiguredPlugins(ConfiguredSources[_NamedPlugin]):
     """Adds each configured plugin as a source. A plugin whose name is taken is unavailable, with the reason."""
 
     def __init__(self, intake: Intake) -> None:
@@ -45,7 +45,7 @@ class ConfiguredPlugins(ConfiguredSources[_Settings]):
         """The plugins that configurations ask for."""
         return tuple(settings.plugin for settings in self._settings.values())
 
-    def change_to(self, plugins: Iterable[PluginConfig], taken: Collection[str]) -> Change[_Settings]:
+    def change_to(self, plugins: Iterable[PluginConfig], taken: Collection[str]) -> SourceChange[_NamedPlugin]:
         """Compute the change to exactly `plugins`. `taken` has the names of all other sources.
 
         A plugin that was added in Python stays, and is not added a second time.
@@ -63,7 +63,7 @@ class ConfiguredPlugins(ConfiguredSources[_Settings]):
         super().clear()
         self.dispatcher = PluginDispatcher()
 
-    def _put(self, name: str, settings: _Settings) -> None:
+    def _put(self, name: str, settings: _NamedPlugin) -> None:
         plugin = settings.effective
         entry = SourceEntry(
             self._source(name, plugin),
@@ -92,14 +92,14 @@ class ConfiguredPlugins(ConfiguredSources[_Settings]):
         return self.dispatcher.add_late(name, installed.entry.load)
 
 
-def _named(plugin: PluginConfig, taken: Container[str], used: Container[str]) -> tuple[str, _Settings]:
+def _named(plugin: PluginConfig, taken: Container[str], used: Container[str]) -> tuple[str, _NamedPlugin]:
     """Return a plugin with the name of its source.
 
     A usable plugin never gets a different name, because rules refer to tool ids.
     """
     if plugin.name not in taken:
-        return plugin.name, _Settings(plugin)
-    return free_name(plugin.name, used), _Settings(plugin, is_name_taken=True)
+        return plugin.name, _NamedPlugin(plugin)
+    return free_name(plugin.name, used), _NamedPlugin(plugin, is_name_taken=True)
 
 
 def _address(plugin: PluginConfig) -> str:

@@ -22,7 +22,7 @@ from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.placeholders import unfilled
 from toolcrib.core.principal import LOCAL
-from toolcrib.crib.configured_sources import Change, ConfiguredSources
+from toolcrib.crib.configured_sources import ConfiguredSources, SourceChange
 from toolcrib.sources.base import Condition, Source, UnavailableSource
 from toolcrib.sources.cached import CachedSource
 from toolcrib.sources.definition_cache import Definitions
@@ -54,7 +54,7 @@ class _Assembled:
 
 
 @dataclass(frozen=True)
-class _Settings:
+class _Server:
     """A server of a configuration, and the file that defines it."""
 
     config: ServerConfig
@@ -65,7 +65,7 @@ class _Settings:
         return self.config.isolation == "principal"
 
 
-class ConfiguredServers(ConfiguredSources[_Settings]):
+class ConfiguredServers(ConfiguredSources[_Server]):
     """Passes shared servers to the intake, and creates isolated servers for each principal."""
 
     def __init__(
@@ -112,14 +112,14 @@ class ConfiguredServers(ConfiguredSources[_Settings]):
         assembled = self._assembled.get(name)
         return None if assembled is None else assembled.condition
 
-    def change_to(self, servers: Iterable[ServerConfig], path: Path, *, adding: bool = False) -> Change[_Settings]:
+    def change_to(self, servers: Iterable[ServerConfig], path: Path, *, adding: bool = False) -> SourceChange[_Server]:
         """Compute the change to exactly these servers of the file at `path`, or with `adding` to these and the current
         ones. Unchanged servers keep running.
         """
         before = self._settings if adding else {}
-        return self._change_to({**before, **{server.name: _Settings(server, path) for server in servers}})
+        return self._change_to({**before, **{server.name: _Server(server, path) for server in servers}})
 
-    def leave(self, change: Change[_Settings]) -> None:
+    def leave(self, change: SourceChange[_Server]) -> None:
         """Hide removed servers, and old versions of changed servers. They stop later."""
         self._coming = frozenset(change.new)
         super().leave(change)
@@ -127,7 +127,7 @@ class ConfiguredServers(ConfiguredSources[_Settings]):
         self._settings |= {name: settings for name, settings in change.new.items() if settings.is_isolated}
         self.isolated_sources.remove_outdated()
 
-    def join(self, change: Change[_Settings]) -> None:
+    def join(self, change: SourceChange[_Server]) -> None:
         """Add new servers without waiting: a new server starts after the old one has stopped."""
         for server in (*(each.server for each in self._assembled.values()), *self._own_servers):
             server.try_again()
@@ -139,7 +139,7 @@ class ConfiguredServers(ConfiguredSources[_Settings]):
         super().clear()
         self._assembled.clear()
 
-    def _put(self, name: str, settings: _Settings) -> None:
+    def _put(self, name: str, settings: _Server) -> None:
         if not settings.is_isolated:
             config, assembled = settings.config, None
             if config.server is not None:

@@ -12,7 +12,7 @@ SettingsT = TypeVar("SettingsT")
 
 
 @dataclass(frozen=True)
-class Change(Generic[SettingsT]):
+class SourceChange(Generic[SettingsT]):
     """The difference between the current sources of one kind and those of a new configuration.
 
     Call `leave`, then apply the rules of the new configuration, then call `join`. Removed sources disappear before the
@@ -60,13 +60,13 @@ class ConfiguredSources(ABC, Generic[SettingsT]):
         """Names of the sources. No other source can have one of these names."""
         return frozenset(self._settings)
 
-    def leave(self, change: Change[SettingsT]) -> None:
+    def leave(self, change: SourceChange[SettingsT]) -> None:
         """Do the first half of a change: hide removed sources, and old versions of changed sources."""
         for name in change.gone:
             del self._settings[name]
         self._remove(change.gone)
 
-    def join(self, change: Change[SettingsT]) -> None:
+    def join(self, change: SourceChange[SettingsT]) -> None:
         """Do the second half of a change, after the new rules apply: add new sources."""
         for name, settings in change.new.items():
             self._put(name, settings)
@@ -76,11 +76,11 @@ class ConfiguredSources(ABC, Generic[SettingsT]):
         """Discard the state of all sources, which have already left the catalog."""
         self._settings.clear()
 
-    def _change_to(self, wanted: Mapping[str, SettingsT]) -> Change[SettingsT]:
+    def _change_to(self, wanted: Mapping[str, SettingsT]) -> SourceChange[SettingsT]:
         """Compute the change to exactly the sources of `wanted`. Nothing of it is applied yet."""
         gone = tuple(name for name, settings in self._settings.items() if wanted.get(name) != settings)
         new = {name: settings for name, settings in wanted.items() if self._settings.get(name) != settings}
-        return Change(self, gone, new)
+        return SourceChange(self, gone, new)
 
     @abstractmethod
     def _put(self, name: str, settings: SettingsT) -> None:

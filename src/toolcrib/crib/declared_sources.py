@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.core.errors import ToolNotFound
-from toolcrib.crib.configured_sources import Change, ConfiguredSources
+from toolcrib.crib.configured_sources import ConfiguredSources, SourceChange
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity, LimitedSource
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Settings:
+class _Declared:
     """A declared source, and how many calls it runs at once."""
 
     declared: DeclaredTools
@@ -34,7 +34,7 @@ class _Running:
     """`source` with its limits, as the catalog holds it."""
 
 
-class DeclaredSources(ConfiguredSources[_Settings]):
+class DeclaredSources(ConfiguredSources[_Declared]):
     """Adds declared sources to the catalog and removes them. This takes effect at once: nothing has to start."""
 
     def __init__(self, registry: ToolRegistry, environ: Mapping[str, str] = os.environ) -> None:
@@ -51,7 +51,7 @@ class DeclaredSources(ConfiguredSources[_Settings]):
 
     def register(self, declared: DeclaredTools) -> None:
         """Add a source for the program, or replace the one with the same name."""
-        self._put(declared.name, _Settings(declared))
+        self._put(declared.name, _Declared(declared))
         self._registered[declared.name] = declared
 
     def unregister(self, name: str) -> None:
@@ -65,11 +65,13 @@ class DeclaredSources(ConfiguredSources[_Settings]):
         del self._registered[name]
         self._remove((name,))
 
-    def change_to(self, wanted: Iterable[DeclaredTools], capacity: Capacity = DEFAULT_CAPACITY) -> Change[_Settings]:
+    def change_to(
+        self, wanted: Iterable[DeclaredTools], capacity: Capacity = DEFAULT_CAPACITY
+    ) -> SourceChange[_Declared]:
         """Compute the change to exactly these sources. `capacity` limits the calls that a source runs at once."""
-        return self._change_to({declared.name: _Settings(declared, capacity) for declared in wanted})
+        return self._change_to({declared.name: _Declared(declared, capacity) for declared in wanted})
 
-    def leave(self, change: Change[_Settings]) -> None:
+    def leave(self, change: SourceChange[_Declared]) -> None:
         """Remove old tools, and old versions of tools. Unchanged tools of a changed source stay."""
         for name in change.gone:
             if name not in change.new:
@@ -82,7 +84,7 @@ class DeclaredSources(ConfiguredSources[_Settings]):
             if left != tools:
                 self._put(name, replace(settings, declared=replace(settings.declared, tools=left)))
 
-    def _put(self, name: str, settings: _Settings) -> None:
+    def _put(self, name: str, settings: _Declared) -> None:
         running = self._running.get(name)
         if running is None or running.capacity != settings.capacity:
             from toolcrib.sources.declared.declared_source import DeclaredSource  # noqa: PLC0415  most programs declare nothing

@@ -28,7 +28,7 @@ from toolcrib.config.search import DEFAULT_SEARCH
 from toolcrib.core.errors import InvalidConfig, ToolcribError
 from toolcrib.crib.configured_plugins import ConfiguredPlugins
 from toolcrib.crib.configured_servers import ConfiguredServers, refuse_own_file
-from toolcrib.crib.configured_sources import Change
+from toolcrib.crib.configured_sources import SourceChange
 from toolcrib.crib.declared_sources import DeclaredSources
 from toolcrib.crib.registered_items import RegisteredItems
 from toolcrib.crib.search_knowledge import SearchKnowledge
@@ -262,8 +262,8 @@ class ConfigFollower:
         change.join()
         return config
 
-    def _put_in_effect(self, config: Config, written: Config, changes: Iterable[Change[Any]]) -> None:
-        """Apply `config`, which is `written` together with registered items. `Change` says why in this order."""
+    def _put_in_effect(self, config: Config, written: Config, changes: Iterable[SourceChange[Any]]) -> None:
+        """Apply `config`, which is `written` together with registered items. `SourceChange` says why in this order."""
         for change in changes:
             change.leave()
         # Rules refer to categories, so the old rules must never apply to the new categories alone, nor the reverse.
