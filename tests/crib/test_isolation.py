@@ -108,6 +108,16 @@ async def answers(crib: Toolcrib, principal: Principal, *references: str) -> str
 # -- whose is whose ---------------------------------------------------------------------------------------------------
 
 
+async def test_an_isolated_server_that_is_added_later_is_there_for_principals_that_are_active_already(
+    tmp_path: Path,
+) -> None:
+    shared = {"toolcrib": {"sources": {"vice": isolated()}}}
+    async with crib_of(config_of(tmp_path / "mcp.json"), ADA) as crib:
+        crib.add_config(write_config(tmp_path / "more.json", **shared, vice=faulty_entry()))
+        assert await crib.ready(30, principal=ADA)
+        assert set(crib.view(ADA).sources) == {"bench", "desk", "vice"}
+
+
 async def test_each_principal_has_a_process_with_its_own_environment_and_shares_the_rest(tmp_path: Path) -> None:
     async with crib_of(config_of(tmp_path / "mcp.json"), ADA, BOB) as crib:
         assert await token(crib, ADA) == "token-of-ada"
