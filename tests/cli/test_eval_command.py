@@ -17,7 +17,7 @@ from tests.cli.terminal import typed
 from tests.servers import faulty
 from tests.servers.launching import faulty_entry, write_config
 
-from toolcrib.config.search import DEFAULT_SEARCH
+from toolcrib.config.search_settings import DEFAULT_SEARCH
 from toolcrib.search.index.weights import WEIGHTS
 
 TOOLS = [

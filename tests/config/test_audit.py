@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from toolcrib.config import parse_config
-from toolcrib.config.audit import DEFAULT_AUDIT, Audit
+from toolcrib.config.configuration import DEFAULT_AUDIT, Audit
 from toolcrib.core.errors import InvalidConfig
 
 FILE = Path("/home/ada/mcp.json")

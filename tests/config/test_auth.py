@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from toolcrib.config import parse_config
-from toolcrib.config.auth import NO_AUTH, Auth
+from toolcrib.config.access_settings import NO_AUTH, Auth
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import Principal
 

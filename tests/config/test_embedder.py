@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.search.embedders.models import static_folder
 
-from toolcrib.config.embedder import EmbedderConfig, read_embedder
-from toolcrib.config.settings import Settings, parsed
+from toolcrib.config import parse_config
+from toolcrib.config.search_settings import EmbedderConfig
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.search.embedders import EmbeddingFailed, ModelEndpoint, ModelFolder
 
@@ -21,15 +21,15 @@ ENDPOINT = {"endpoint": "https://api.example.com/v1", "model": "small"}
 
 
 def read(embedder: Any, path: Path = HERE, environ: Mapping[str, str] | None = None) -> EmbedderConfig:
-    search = parsed(json.dumps({"embedder": embedder}), path)
-    found = read_embedder(Settings(search, path, "toolcrib.search"), environ or {})
+    document = {"toolcrib": {"search": {"embedder": embedder}}}
+    found = parse_config(json.dumps(document), path, environ or {}).search.embedder
     assert found is not None
     return found
 
 
 @pytest.mark.parametrize("text", ["{}", '{"embedder": null}'])
 def test_without_any_there_is_none(text: str) -> None:
-    assert read_embedder(Settings(parsed(text, HERE), HERE, "toolcrib.search"), {}) is None
+    assert parse_config(f'{{"toolcrib": {{"search": {text}}}}}', HERE, {}).search.embedder is None
 
 
 def test_a_folder_is_as_seen_from_the_file() -> None:

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from toolcrib.config.history import read_history
-from toolcrib.config.settings import Settings, parsed
+from toolcrib.config import parse_config
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.search.history_config import HistoryConfig
 
 
 def history(*said: Any) -> HistoryConfig | None:
     """What comes of it, where anything is said."""
-    text = json.dumps(dict(zip(["history"], said, strict=False)))
-    return read_history(Settings(parsed(text, Path("mcp.json")), Path("mcp.json"), "toolcrib.search"))
+    search = dict(zip(["history"], said, strict=False))
+    return parse_config(json.dumps({"toolcrib": {"search": search}}), Path("mcp.json"), {}).search.history
 
 
 def test_the_past_does_not_count_unless_somebody_says_so() -> None:

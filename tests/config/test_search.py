@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from toolcrib.config import Config, parse_config
-from toolcrib.config.embedder import EmbedderConfig
-from toolcrib.config.search import DEFAULT_SEARCH, SEARCH_SETTINGS, Search
+from toolcrib.config.search_settings import DEFAULT_SEARCH, EmbedderConfig, Search, SearchSettings
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.search.embedders import ModelFolder
 from toolcrib.search.history_config import HistoryConfig
@@ -46,7 +46,7 @@ def test_all_that_is_said_holds_together() -> None:
         "embedder": {"folder": "models/tiny"},
         "history": {"share": [["team-*"]], "max_days": 7},
     }
-    assert everything.keys() == SEARCH_SETTINGS.keys()
+    assert {*everything} == {field.name for field in fields(SearchSettings)}
     assert search(**everything) == Search(
         WEIGHTS.without("clauses", "synonyms").refusing_nothing(),
         EmbedderConfig(ModelFolder(Path("/there/models/tiny"))),

@@ -20,8 +20,7 @@ from tests.servers.launching import Json, faulty_entry, write_config
 from tests.waiting import until
 
 from toolcrib.config import Config
-from toolcrib.config.embedder import EmbedderConfig
-from toolcrib.config.search import DEFAULT_SEARCH
+from toolcrib.config.search_settings import DEFAULT_SEARCH, EmbedderConfig
 from toolcrib.core.errors import ToolNotFound
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.tools import Tool

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast
 
 from click import Command, Context
 from click.testing import CliRunner
 from tests.docs.exchanges import exchanges, mistake
 
 from toolcrib.audit.redaction import SECRET_KEYS, SECRET_WORDS
+from toolcrib.catalog.access import HINTS
 from toolcrib.catalog.categories import STANDARD
 from toolcrib.cli import main as toolcrib
 from toolcrib.cli.app import COMMANDS
-from toolcrib.config import SETTINGS, SOURCE_SETTINGS
-from toolcrib.config.audit import AUDIT_SETTINGS
-from toolcrib.config.auth import AUTH_SETTINGS, JWT_SETTINGS, TOKEN_SETTINGS
-from toolcrib.config.bundles import BUNDLE_SETTINGS
-from toolcrib.config.capabilities import CAPABILITY_SETTINGS
-from toolcrib.config.categories import CATEGORY_SETTINGS
-from toolcrib.config.embedder import EMBEDDER_SETTINGS
-from toolcrib.config.history import HISTORY_SETTINGS
-from toolcrib.config.pins import PIN_SETTINGS
-from toolcrib.config.policy import POLICY_SETTINGS, RULE_SETTINGS
-from toolcrib.config.search import SEARCH_SETTINGS
+from toolcrib.config.access_settings import AuthSettings, Jwt, PolicySettings, RuleSettings, TokenSettings
+from toolcrib.config.catalog_sections import BundleSettings, CapabilitySettings, CategorySettings
+from toolcrib.config.configuration import Audit
+from toolcrib.config.gateway_settings import PinSettings, SourceSettings, ToolcribSettings
+from toolcrib.config.search_settings import EmbedderSettings, HistorySettings, SearchSettings
 from toolcrib.core.errors import ErrorCode, ToolcribError
 from toolcrib.core.metadata import KEYS as METADATA_KEYS
 from toolcrib.definitions.lint import RULES
 from toolcrib.operations.briefing import operation_tools
 from toolcrib.operations.operation_table import ALL, OPERATIONS, SETS, message_document
+from toolcrib.search.index.weights import SIGNALS
 from toolcrib.sources.declared.definition import SOURCE_KEYS, TOOL_KEYS
 from toolcrib.sources.declared.http_endpoint import HTTP_KEYS
 from toolcrib.surfaces.http.problems import STATUSES
+
+WORDS = {"SIGNALS": ", ".join(f"`{name}`" for name in SIGNALS), "HINTS": ", ".join(HINTS)}
+"""What the docstrings of settings leave to the code, by the name in braces."""
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -94,6 +98,46 @@ def settings(known: Mapping[str, str]) -> Callable[[], str]:
     return lambda: table(("Key", "Means"), [(f"`{key}`", meaning) for key, meaning in known.items()])
 
 
+def fields_of(kind: Any) -> Callable[[], str]:
+    """The settings of `kind` with their docstrings and their defaults."""
+    return lambda: settings({field.name: _told(field, described(kind)[field.name]) for field in fields(kind)})()
+
+
+def described(kind: type) -> dict[str, str]:
+    """The docstring of each field of a class and of its bases. Python keeps them only in the source."""
+    found: dict[str, str] = {}
+    for each in reversed([each for each in kind.__mro__ if each is not object]):
+        (body,) = ast.parse(inspect.getsource(each)).body
+        assert isinstance(body, ast.ClassDef)
+        for field, text in pairwise(body.body):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc))):
+                    for word, meant in WORDS.items():
+                        doc = doc.replace(f"{{{word}}}", meant)
+                    found[name] = " ".join(doc.split())
+                case _:
+                    pass
+    return found
+
+
+def _told(field: Field[Any], meaning: str) -> str:
+    """What a setting means, with its default in parentheses, except where the default is nothing."""
+    default: Any = field.default
+    match default:
+        case bool():
+            told = f"`{str(default).lower()}`"
+        case int() | float():
+            told = f"{default:.10g}"
+        case tuple():
+            told = ", ".join(cast("tuple[str, ...]", default))
+        case str():
+            told = default and f"`{default}`"
+        case _:
+            told = ""
+    required = " Required." if field.default is field.default_factory is MISSING else ""
+    return (f"{meaning.removesuffix('.')} ({told})." if told else meaning) + required
+
+
 def statuses() -> str:
     codes = {status: [f"`{code}`" for code, each in STATUSES.items() if each is status] for status in STATUSES.values()}
     return table(("Status", "Code"), [(str(int(status)), ", ".join(codes[status])) for status in sorted(codes)])
@@ -111,26 +155,26 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "commands": command_list,
     "evaluation": evaluation,
     "standard categories": standard_categories,
-    "settings": settings(SETTINGS),
-    "source settings": settings(SOURCE_SETTINGS),
-    "category settings": settings(CATEGORY_SETTINGS),
-    "bundle settings": settings(BUNDLE_SETTINGS),
-    "capability settings": settings(CAPABILITY_SETTINGS),
+    "settings": fields_of(ToolcribSettings),
+    "source settings": fields_of(SourceSettings),
+    "category settings": fields_of(CategorySettings),
+    "bundle settings": fields_of(BundleSettings),
+    "capability settings": fields_of(CapabilitySettings),
     "declared source settings": settings(SOURCE_KEYS),
     "declared tool settings": settings(TOOL_KEYS),
     "http settings": settings(HTTP_KEYS),
-    "embedder settings": settings(EMBEDDER_SETTINGS),
+    "embedder settings": fields_of(EmbedderSettings),
     "metadata settings": settings(METADATA_KEYS),
-    "pin settings": settings(PIN_SETTINGS),
-    "policy settings": settings(POLICY_SETTINGS),
-    "rule settings": settings(RULE_SETTINGS),
-    "audit settings": settings(AUDIT_SETTINGS),
-    "history settings": settings(HISTORY_SETTINGS),
-    "search settings": settings(SEARCH_SETTINGS),
+    "pin settings": fields_of(PinSettings),
+    "policy settings": fields_of(PolicySettings),
+    "rule settings": fields_of(RuleSettings),
+    "audit settings": fields_of(Audit),
+    "history settings": fields_of(HistorySettings),
+    "search settings": fields_of(SearchSettings),
     "secret keys": secret_keys,
-    "auth settings": settings(AUTH_SETTINGS),
-    "token settings": settings(TOKEN_SETTINGS),
-    "jwt settings": settings(JWT_SETTINGS),
+    "auth settings": fields_of(AuthSettings),
+    "token settings": fields_of(TokenSettings),
+    "jwt settings": fields_of(Jwt),
     "statuses": statuses,
     "exchanges": exchanges,
     "mistake": mistake,

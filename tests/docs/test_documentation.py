@@ -23,10 +23,8 @@ from toolcrib.adapters import ADAPTERS
 from toolcrib.adapters.scripted import ScriptedAdapter
 from toolcrib.agent.conversation.events import ConversationEvent
 from toolcrib.config import Config, parse_config
-from toolcrib.config.embedder import read_embedder
 from toolcrib.config.registration_store import RegistrationStore
 from toolcrib.config.registrations import document, joined, read_document
-from toolcrib.config.settings import Settings, parsed
 from toolcrib.core.errors import InvalidArguments
 from toolcrib.definitions.drift import PinPolicy, Verdict
 from toolcrib.search.embedders import ModelEndpoint, ModelFolder
@@ -198,10 +196,9 @@ async def test_what_the_page_on_capabilities_sets_up_is_missing_with_the_remedie
 
 def test_the_page_on_embeddings_shows_models_and_a_manifest_that_are_read(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
-    folder, manifest, endpoint = (parsed(text, path) for text in blocks(ROOT / "docs" / "embeddings.md", "json"))
+    folder, manifest, endpoint = (json.loads(text) for text in blocks(ROOT / "docs" / "embeddings.md", "json"))
     read = [
-        read_embedder(Settings(each["toolcrib"]["search"], path, "toolcrib.search"), {"OPENAI_API_KEY": "key"})
-        for each in (folder, endpoint)
+        parse_config(json.dumps(each), path, {"OPENAI_API_KEY": "key"}).search.embedder for each in (folder, endpoint)
     ]
     assert [type(each.model) for each in read if each is not None] == [ModelFolder, ModelEndpoint]
     path.write_text(json.dumps(manifest))

@@ -21,7 +21,7 @@ from toolcrib.cli.audit_display import Blocks, JsonLines, missing_operations
 from toolcrib.cli.options import DEFAULT_CONFIG, FILE, config_option, json_option, yes_option
 from toolcrib.cli.terminal_output import Confirmation, asynchronous, counted, plain, print_json, stderr
 from toolcrib.config import read_config
-from toolcrib.config.audit import DEFAULT_AUDIT
+from toolcrib.config.configuration import DEFAULT_AUDIT
 from toolcrib.core.errors import InvalidConfig, NotFound
 
 FOLLOW_S = 0.5

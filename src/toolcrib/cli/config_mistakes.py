@@ -12,7 +12,7 @@ from toolcrib.catalog.categories import Category
 from toolcrib.catalog.id_patterns import nearest_id
 from toolcrib.catalog.view import View
 from toolcrib.config import Config
-from toolcrib.config.isolation import EVERYONE_ELSE
+from toolcrib.config.server_entries import EVERYONE_ELSE
 from toolcrib.core.principal import LOCAL
 from toolcrib.core.schema import nearest
 from toolcrib.core.tools import Path

@@ -30,7 +30,7 @@ from toolcrib.cli.scorecard import (
 )
 from toolcrib.cli.terminal_output import asynchronous, print_json
 from toolcrib.config import read_config
-from toolcrib.config.search import DEFAULT_SEARCH, Search
+from toolcrib.config.search_settings import DEFAULT_SEARCH, Search
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.search.evaluation import Comparison, Evaluation, Floor, Found, JudgedQuery, read_queries
 from toolcrib.search.evaluation import evaluate as measured

@@ -17,7 +17,7 @@ from toolcrib.cli.clients.jsonc_document import JsoncDocument, MalformedJson, du
 from toolcrib.cli.options import FILE, json_option
 from toolcrib.cli.terminal_output import fail, print_json, stderr, stdout
 from toolcrib.config import OUR_KEY, parse_config
-from toolcrib.config.auth import may_be_principal
+from toolcrib.config.access_settings import may_be_principal
 from toolcrib.core.errors import InvalidConfig, ToolcribError
 
 PREFIX = "toolcrib_"

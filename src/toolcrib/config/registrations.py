@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -18,15 +18,12 @@ from toolcrib.catalog.capability_checks import AddressAccepts, PackageImportable
 from toolcrib.catalog.catalog_settings import NOTHING_RESERVED, CatalogSettings, Reserved
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.overrides import MetadataOverride, Overrides
-from toolcrib.config.bundles import read_bundle
-from toolcrib.config.capabilities import read_capabilities
-from toolcrib.config.categories import read_categories
-from toolcrib.config.declared import read_declarations
-from toolcrib.config.file import OUR_KEY, Config
-from toolcrib.config.overrides import read_overrides
+from toolcrib.config.catalog_sections import BundleSettings, CatalogSections, CategorySettings
+from toolcrib.config.configuration import OUR_KEY, Config
+from toolcrib.config.json_document import JsonObject, parse_object, refuse_duplicates
 from toolcrib.config.registration_store import Registration
-from toolcrib.config.settings import JsonObject, Settings, as_object, parsed
 from toolcrib.core.errors import InvalidConfig, NotFound
+from toolcrib.core.json_settings import Settings, errors_at, read_settings
 from toolcrib.core.tools import ROOT, Tool
 from toolcrib.core.tools import Path as NodePath
 from toolcrib.sources.declared.definition import DeclaredTool, DeclaredTools
@@ -42,6 +39,8 @@ Registrable = DeclaredTool | DeclaredTools | Category | MetadataOverride | ToolB
 
 Rows = Sequence[Registration]
 
+T = TypeVar("T")
+
 
 class Kind(StrEnum):
     """What a row contains, and what its name means."""
@@ -56,6 +55,18 @@ class Kind(StrEnum):
     """Metadata of tools. The name is a pattern of tool ids."""
     BUNDLE = "bundle"
     CAPABILITY = "capability"
+
+
+_HOMES = {Kind.OVERRIDE: "tools", Kind.BUNDLE: "bundles", Kind.CAPABILITY: "capabilities"}
+"""The keys of the document that have rows by their names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Document(Settings):
+    """The keys of a document."""
+
+    toolcrib: Any = None
+    version: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,80 +113,65 @@ def read_document(text: str, path: Path) -> tuple[Registration, ...]:
     Raises:
         InvalidConfig: the document is invalid. The message names the file and the place.
     """
-    document = parsed(text, path)
-    Settings(document, path, "the file").only((OUR_KEY, "version"))
-    version: object = document.get("version")
+    whole = parse_object(text, path)
+    for key in whole.repeated:
+        raise InvalidConfig(f"{path}: the file.{key}: duplicate key")
+    read_settings(_Document, whole, f"{path}: the file")
+    version: object = whole.get("version")
     if isinstance(version, bool) or version != VERSION:
         meant = "it was written by a different version of Toolcrib" if isinstance(version, int) else "it is required"
         raise InvalidConfig(f"{path}: version: must be {VERSION}; {meant}")
-    ours = Settings(as_object(document.get(OUR_KEY), path, OUR_KEY), path, OUR_KEY)
-    ours.only(KEYS)
-    _check(ours)
-    return tuple(_rows_of(ours))
+    ours: Any = whole.get(OUR_KEY)
+    place = f"{path}: {OUR_KEY}"
+    refuse_duplicates(ours, place)
+    settings = read_settings(CatalogSections, ours, place)
+    settings.declared_tools(path, OUR_KEY)
+    catalog = settings.catalog_settings(place, {})
+    # Included bundles may be registered already, or configured, so they are not checked.
+    with errors_at(f"{place}.categories: "):
+        _ = catalog.all_categories
+    with errors_at(f"{path}: "):
+        return tuple(_rows_in(ours))
 
 
 def document(rows: Rows) -> tuple[dict[str, Any], tuple[PassedOver, ...]]:
     """Return a document with the readable rows, and the rows that cannot be read."""
-    values, unreadable = _read_all(rows, {})
+    read, unreadable = _read_all(rows, {})
     joining = _Joining(Config(_STORE), NOTHING_RESERVED, [*unreadable])
-    joining.catalog_settings(values)  # rows from two programs can be valid alone and invalid together
+    joining.catalog_settings(read)  # rows from two programs can be valid alone and invalid together
     passed_over = tuple(joining.passed_over)
     wrong = {each.row for each in passed_over}
     return {OUR_KEY: _members(row for row in rows if row not in wrong), "version": VERSION}, passed_over
 
 
-def _check(ours: Settings) -> None:
-    """Check that an `mcp.json` could contain all of this, alone or with more settings."""
-    read_declarations(ours.settings("declared"), ())
-    overrides = read_overrides(ours.settings("tools"), {})
-    categories = read_categories(ours.settings("categories"), {})
-    _ = CatalogSettings(categories.given, overrides.given).all_categories
-    bundles = ours.settings("bundles")
-    bundles.only(bundles)
-    for name in bundles:  # included bundles may be registered already, or configured, so they are not checked
-        read_bundle(bundles, name, {})
-    read_capabilities(ours.settings("capabilities"))
-
-
-def _rows_of(ours: Settings) -> Iterator[Registration]:
-    for name, source in _objects(ours.settings("declared")):
-        tools = source.settings("tools")
-        header = _without(source, "tools")
-        if header or not tools.values:
-            yield _row(Kind.SOURCE, name, header, ours)
-        for tool, here in _objects(tools):
-            yield _row(Kind.TOOL, f"{name}.{tool}", here.values, ours)
+def _rows_in(ours: JsonObject) -> Iterator[Registration]:
+    """Yield the rows of the object under `toolcrib`, which must be valid."""
+    for name, source in ours.get("declared", {}).items():
+        tools, header = source.get("tools", {}), _without(source, "tools")
+        if header or not tools:
+            yield registration(Kind.SOURCE, name, header)
+        for tool, body in tools.items():
+            yield registration(Kind.TOOL, f"{name}.{tool}", body)
     # Keep the order of the document, so that a document made from these rows has the same order.
-    waiting = _below(ROOT, ours.settings("categories"))
+    waiting = _below(ROOT, ours)
     while waiting:
         path, here = waiting.pop()
-        below, said = _below(path, here.settings("categories")), _without(here, "categories")
-        if said or not below:  # a category with no settings needs no row of its own if others are below it
-            yield _row(Kind.CATEGORY, category_name(path), said, ours)
+        below, body = _below(path, here), _without(here, "categories")
+        if body or not below:  # a category with no settings needs no row of its own if others are below it
+            yield registration(Kind.CATEGORY, category_name(path), body)
         waiting += below
-    for key, kind in (("tools", Kind.OVERRIDE), ("bundles", Kind.BUNDLE), ("capabilities", Kind.CAPABILITY)):
-        for name, here in _objects(ours.settings(key)):
-            yield _row(kind, name, here.values, ours)
+    for kind, key in _HOMES.items():
+        for name, body in ours.get(key, {}).items():
+            yield registration(kind, name, body)
 
 
-def _below(path: NodePath, settings: Settings) -> list[tuple[NodePath, Settings]]:
-    """Return the categories at this level, the last one first."""
-    return [((*path, name), here) for name, here in reversed([*_objects(settings)])]
+def _below(path: NodePath, here: JsonObject) -> list[tuple[NodePath, JsonObject]]:
+    """Return the categories below `path`, the last one first."""
+    return [((*path, name), body) for name, body in reversed(here.get("categories", {}).items())]
 
 
-def _objects(settings: Settings) -> Iterator[tuple[str, Settings]]:
-    return ((name, settings.settings(name)) for name in settings)
-
-
-def _without(settings: Settings, left_out: str) -> dict[str, Any]:
-    return {key: value for key, value in settings.values.items() if key != left_out}
-
-
-def _row(kind: Kind, name: str, body: Mapping[str, Any], ours: Settings) -> Registration:
-    try:
-        return registration(kind, name, body)
-    except InvalidConfig as error:
-        raise InvalidConfig(f"{ours.path}: {error.message}") from error
+def _without(body: JsonObject, left_out: str) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key != left_out}
 
 
 def registration(kind: Kind, name: str, body: Mapping[str, Any]) -> Registration:
@@ -195,7 +191,6 @@ def registration(kind: Kind, name: str, body: Mapping[str, Any]) -> Registration
 def _members(rows: Iterable[Registration]) -> JsonObject:
     """Return the object under `toolcrib` for `rows`, which must all be readable."""
     members = JsonObject((key, JsonObject()) for key in KEYS)
-    homes = {Kind.OVERRIDE: "tools", Kind.BUNDLE: "bundles", Kind.CAPABILITY: "capabilities"}
     for row in rows:
         body = _json_of(row)
         match row.kind:
@@ -212,7 +207,7 @@ def _members(rows: Iterable[Registration]) -> JsonObject:
                 below = here.pop("categories", None)
                 here.update(body if below is None else {**body, "categories": below})
             case _:
-                members[homes[Kind(row.kind)]][row.name] = body
+                members[_HOMES[Kind(row.kind)]][row.name] = body
     return members
 
 
@@ -261,15 +256,11 @@ def _rows_of_one(thing: object) -> Iterator[Registration]:
             for tool in thing.tools:
                 yield from _rows_of_one(tool)
         case Category():
-            texts = {"title": thing.title, "summary": thing.summary}
-            lists = {"tags": thing.tags, "tools": thing.tools, "tagged": thing.tagged, "also_under": thing.also_under}
-            body = {key: value for key, value in {**texts, **lists, "group": thing.group}.items() if value}
-            yield registration(Kind.CATEGORY, category_name(thing.path), body)
+            yield registration(Kind.CATEGORY, category_name(thing.path), _filled(thing, CategorySettings))
         case MetadataOverride():
             yield registration(Kind.OVERRIDE, thing.tools, thing.to_wire())
         case ToolBundle():
-            keys = ("description", "required", "optional", "includes")
-            yield registration(Kind.BUNDLE, thing.name, {key: value for key in keys if (value := getattr(thing, key))})
+            yield registration(Kind.BUNDLE, thing.name, _filled(thing, BundleSettings))
         case Capability():
             yield registration(Kind.CAPABILITY, thing.name, _capability(thing))
         case _:
@@ -278,6 +269,11 @@ def _rows_of_one(thing: object) -> Iterator[Registration]:
                 "`DeclaredTools` (a command or an endpoint), a `Category`, `MetadataOverride`, `ToolBundle` or "
                 "`Capability`. Add functions with `crib.add` in each program"
             )
+
+
+def _filled(thing: Category | ToolBundle, kind: type[CategorySettings | BundleSettings]) -> dict[str, Any]:
+    """Return the settings of `thing` that are not empty."""
+    return {field.name: value for field in fields(kind) if (value := getattr(thing, field.name, None))}
 
 
 def _short(thing: object) -> str:
@@ -303,86 +299,54 @@ def _capability(capability: Capability) -> dict[str, Any]:
     return body | {key: getattr(capability, key) for key in keys if getattr(capability, key) != getattr(plain, key)}
 
 
-@dataclass
-class _Values:
-    """The content of rows, in their order, each with its row."""
-
-    tools: list[tuple[Registration, DeclaredTools]]
-    """Declared tools, each in a source of its own."""
-    sources: list[tuple[Registration, DeclaredTools]]
-    """The settings of declared sources, without tools."""
-    categories: list[tuple[Registration, Category]]
-    """Categories, in the order in which they would claim tools if they were in a configuration."""
-    overrides: list[tuple[Registration, MetadataOverride]]
-    bundles: list[tuple[Registration, ToolBundle]]
-    capabilities: list[tuple[Registration, Capability]]
-
-
-def _read_all(rows: Rows, names: Mapping[str, str]) -> tuple[_Values, tuple[PassedOver, ...]]:
-    """Parse each of `rows`. Also return the rows that cannot be parsed. `names` are as for `read_overrides`."""
-    values = _Values([], [], [], [], [], [])
-    passed_over: list[PassedOver] = []
-    for row in rows:
-        try:
-            _read(row, values, names)
-        except InvalidConfig as error:
-            passed_over.append(PassedOver(row, error.message.removeprefix(f"{_STORE}: ")))
-    order = _order(_members(row for row, _ in values.categories)["categories"])
-    values.categories.sort(key=lambda each: order[each[1].path])
-    return values, tuple(passed_over)
-
-
-def _order(members: JsonObject) -> dict[NodePath, int]:
-    """Return the positions at which `read_categories` would read these categories."""
-    found: dict[NodePath, int] = {}
-    waiting: list[tuple[NodePath, JsonObject]] = [(ROOT, members)]
-    while waiting:
-        above, here = waiting.pop(0)
-        for name, body in here.items():
-            found[*above, name] = len(found)
-            waiting.append(((*above, name), body.get("categories", JsonObject())))
-    return found
-
+_Read = Sequence[tuple[Registration, Registrable]]
+"""The content of rows, each with its row. A row of an override can have several."""
 
 _STORE = Path("registered")
 """A placeholder for the path in errors about a row. It is removed from the messages again."""
+_PLACE = f"{_STORE}: {OUR_KEY}"
 
 
-def _read(row: Registration, values: _Values, names: Mapping[str, str]) -> None:
+def _read_all(rows: Rows, names: Mapping[str, str]) -> tuple[_Read, tuple[PassedOver, ...]]:
+    """Parse each of `rows`. Also return the rows that cannot be parsed. `names` are as for `CatalogSections`.
+
+    The categories are in the order in which they would claim tools if they were in a configuration.
+    """
+    found: list[tuple[Registration, Registrable]] = []
+    passed_over: list[PassedOver] = []
+    for row in rows:
+        try:
+            found += ((row, each) for each in _read(row, names))
+        except InvalidConfig as error:
+            passed_over.append(PassedOver(row, error.message.removeprefix(f"{_STORE}: ")))
+    members = _members(row for row, each in found if isinstance(each, Category))
+    ordered = read_settings(CatalogSections, members, _PLACE).catalog_settings(_PLACE, {}).categories
+    order = {category.path: position for position, category in enumerate(ordered)}
+    found.sort(key=lambda each: order[each[1].path] if isinstance(each[1], Category) else 0)
+    return found, tuple(passed_over)
+
+
+def _read(row: Registration, names: Mapping[str, str]) -> tuple[Registrable, ...]:
     if row.kind not in list(Kind):
         raise InvalidConfig("this version of Toolcrib does not know this kind of item")
     body = _json_of(row)
-
-    def alone(key: str, name: str, value: JsonObject = body) -> Settings:
-        return Settings(JsonObject([(name, value)]), _STORE, f"{OUR_KEY}.{key}")
-
-    match Kind(row.kind):
-        case Kind.TOOL:
-            source, _, name = row.name.partition(".")
-            wire = JsonObject([("tools", JsonObject([(name, body)]))])
-            values.tools.append((row, read_declarations(alone("declared", source, wire), ())[0]))
-        case Kind.SOURCE:
-            if "tools" in body:
-                raise InvalidConfig("its tools must be registered one by one")
-            values.sources.append((row, read_declarations(alone("declared", row.name), ())[0]))
-        case Kind.CATEGORY:
-            if "categories" in body:
-                raise InvalidConfig("the categories below it must be registered one by one")
-            path = category_path(row.name)
-            found = read_categories(Settings(_nested(path, body), _STORE, f"{OUR_KEY}.categories"), names)
-            values.categories.append((row, found.given[-1]))
-        case Kind.OVERRIDE:
-            values.overrides += ((row, each) for each in read_overrides(alone("tools", row.name), names).given)
-        case Kind.BUNDLE:
-            values.bundles.append((row, read_bundle(alone("bundles", row.name), row.name, names)))
-        case Kind.CAPABILITY:
-            values.capabilities.append((row, read_capabilities(alone("capabilities", row.name))[0]))
+    if row.kind == Kind.SOURCE and "tools" in body:
+        raise InvalidConfig("its tools must be registered one by one")
+    if row.kind == Kind.CATEGORY and "categories" in body:
+        raise InvalidConfig("the categories below it must be registered one by one")
+    members = _members([row])
+    refuse_duplicates(members, _PLACE)
+    settings = read_settings(CatalogSections, members, _PLACE)
+    found = settings.catalog_settings(_PLACE, names)
+    with errors_at(f"{_PLACE}.categories: "):
+        Categories(found.categories)
+    # Of the categories, the last one is that of the row. The others are only its path.
+    declared = settings.declared_tools(_STORE, OUR_KEY)
+    return (*declared, *found.categories[-1:], *found.overrides, *found.bundles, *found.capabilities)
 
 
-def _nested(path: NodePath, body: JsonObject) -> JsonObject:
-    for name in reversed(path[1:]):
-        body = JsonObject([("categories", JsonObject([(name, body)]))])
-    return JsonObject([(path[0], body)])
+def _of(kind: type[T], read: _Read) -> list[tuple[Registration, T]]:
+    return [(row, each) for row, each in read if isinstance(each, kind)]
 
 
 # -- merged with a configuration --------------------------------------------------------------------------------------
@@ -390,22 +354,21 @@ def _nested(path: NodePath, body: JsonObject) -> JsonObject:
 
 def joined(config: Config, rows: Rows, reserved: Reserved = NOTHING_RESERVED) -> Joined:
     """Merge `config` with what `rows` register. The configuration and what it reserves take precedence."""
-    values, passed_over = _read_all(rows, config.source_names)
+    read, passed_over = _read_all(rows, config.source_names)
     joining = _Joining(config, reserved, [*passed_over])
     return Joined(
         replace(
             config,
-            declared=joining.declared(values),
-            bundles=joining.bundles(values.bundles),
-            capabilities=joining.capabilities(values.capabilities),
-            **joining.catalog_settings(values),
+            declared=joining.declared(_of(DeclaredTools, read)),
+            bundles=joining.bundles(_of(ToolBundle, read)),
+            capabilities=joining.capabilities(_of(Capability, read)),
+            **joining.catalog_settings(read),
         ),
         tuple(dict.fromkeys(joining.passed_over)),
     )
 
 
 IN_CONFIGURATION = "the configuration or this program already defines it differently"
-T = TypeVar("T")
 
 
 class _Joining:
@@ -416,12 +379,12 @@ class _Joining:
         self._reserved = reserved
         self.passed_over = passed_over
 
-    def declared(self, values: _Values) -> tuple[DeclaredTools, ...]:
+    def declared(self, given: Iterable[tuple[Registration, DeclaredTools]]) -> tuple[DeclaredTools, ...]:
         plugins = (plugin.name for plugin in self._config.plugins)
         taken = self._reserved.sources.union(self._config.source_names.values(), plugins)
         configured = {source.name: source for source in self._config.declared}
         found = dict(configured)
-        for row, said in (*values.sources, *values.tools):
+        for row, said in sorted(given, key=lambda each: each[0].kind == Kind.TOOL):  # the sources first
             before = found.get(said.name, DeclaredTools(said.name))
             if said.name in taken:
                 self._pass_over(
@@ -465,7 +428,7 @@ class _Joining:
             self._pass_over(row, reason)
         return Bundles([*configured, *taken])
 
-    def catalog_settings(self, values: _Values) -> dict[str, Categories | Overrides]:
+    def catalog_settings(self, read: _Read) -> dict[str, Categories | Overrides]:
         """Return the merged categories and overrides, by the names of the fields of `Config`."""
         mine, claimed = self._config.catalog_settings, self._config.overrides.claims
         # A category that exists only because an override names it can still be defined by a row.
@@ -473,8 +436,8 @@ class _Joining:
         set_up = tuple(each for each in mine.categories if each.path not in bare)
         own = self._reserved.catalog_settings
         paths = {each.path for each in (*set_up, *own.categories)}
-        categories = [each for each in values.categories if not self._is_known(each[0], each[1].path, paths)]
-        merged = self._merged(set_up, categories, values.overrides)
+        categories = [each for each in _of(Category, read) if not self._is_known(each[0], each[1].path, paths)]
+        merged = self._merged(set_up, categories, _of(MetadataOverride, read))
         # An override that is not used may have required approval. So require it for these tools, to be safe.
         unsaid = (each.row.name for each in self.passed_over if each.row.kind == Kind.OVERRIDE)
         asked = (MetadataOverride(pattern, {"requires_permission": True}) for pattern in dict.fromkeys(unsaid))
@@ -483,11 +446,10 @@ class _Joining:
     def _merged(
         self,
         set_up: tuple[Category, ...],
-        categories: Iterable[tuple[Registration, Category]],
-        overrides: Iterable[tuple[Registration, MetadataOverride]],
+        categories: Sequence[tuple[Registration, Category]],
+        overrides: Sequence[tuple[Registration, MetadataOverride]],
     ) -> CatalogSettings:
         own, mine = self._reserved.catalog_settings, self._config.overrides.given
-        categories, overrides = [*categories], [*overrides]
 
         def of(some: Iterable[tuple[Registration, Category | MetadataOverride]]) -> CatalogSettings:
             things = [each for _, each in some]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from toolcrib.catalog.catalog_state import SourceEntry
 from toolcrib.catalog.intake import Intake
-from toolcrib.config.plugins import PluginConfig
+from toolcrib.config.configuration import PluginConfig
 from toolcrib.core.digests import digest
 from toolcrib.crib.configured_sources import ConfiguredSources, SourceChange
 from toolcrib.sources.base import Source, UnavailableSource, free_name

@@ -28,8 +28,8 @@ from toolcrib.catalog.session_tools import SessionTools
 from toolcrib.catalog.view import NO_OVERLAY, Overlay, View, subject_of
 from toolcrib.catalog.view_cache import ViewCache, permissions_within
 from toolcrib.config import Config
-from toolcrib.config.plugins import PluginConfig
-from toolcrib.config.policy import policy_of
+from toolcrib.config.config_file import policy_of
+from toolcrib.config.configuration import PluginConfig
 from toolcrib.config.registration_store import Registrations
 from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.core.errors import InvalidTool, ToolNotFound, UnknownBundle

@@ -24,7 +24,7 @@ from toolcrib.catalog.overrides import Overrides
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.view_cache import ViewCache
 from toolcrib.config import Config, read_config
-from toolcrib.config.search import DEFAULT_SEARCH
+from toolcrib.config.search_settings import DEFAULT_SEARCH
 from toolcrib.core.errors import InvalidConfig, ToolcribError
 from toolcrib.crib.configured_plugins import ConfiguredPlugins
 from toolcrib.crib.configured_servers import ConfiguredServers, refuse_own_file

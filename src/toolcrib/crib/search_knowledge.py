@@ -19,7 +19,7 @@ from toolcrib.catalog.isolated_sources import IsolatedSources
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.view import embedded_text_of
 from toolcrib.config import Config
-from toolcrib.config.search import DEFAULT_SEARCH, Search
+from toolcrib.config.search_settings import DEFAULT_SEARCH, Search
 from toolcrib.core.events import CatalogPublished, Event
 from toolcrib.core.principal import Principal
 from toolcrib.core.properties import cached_property

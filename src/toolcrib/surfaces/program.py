@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import orjson
 from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
 from toolcrib.config import Config
-from toolcrib.config.auth import Auth, read_auth
-from toolcrib.config.settings import Settings, parsed
-from toolcrib.core.errors import InvalidConfig
+from toolcrib.config.config_file import auth_of
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.operations.operation_table import ALL, chosen
 from toolcrib.surfaces.http import http_serving
@@ -47,7 +43,7 @@ async def serve_http(
 ) -> None:
     """Serve over HTTP. See `Toolcrib.serve_http`."""
     _check(operations)
-    config = replace(config, auth=_auth(config, auth))
+    config = config if auth is None else replace(config, auth=auth_of(auth))
     told = listening or _say_nothing
     await http_serving.serve_http(crib, config, Address.parse(address), told, exposed=operations, follows=False)
 
@@ -68,9 +64,9 @@ class CribApp:
         url: str | None,
     ) -> None:
         _check(operations)
-        asked = _auth(config, auth)
+        asked = config.auth if auth is None else auth_of(auth)
         if url is not None:
-            asked = replace(asked, public_url=_auth(config, {"public_url": url}).public_url)
+            asked = replace(asked, public_url=auth_of({"public_url": url}).public_url)
         self._crib = crib
         self._config = replace(config, auth=asked)
         self._operations = operations
@@ -110,18 +106,6 @@ class CribApp:
 def _check(operations: str | Sequence[str]) -> None:
     if operations != ALL:
         chosen(operations)
-
-
-def _auth(config: Config, auth: Mapping[str, Any] | None) -> Auth:
-    """Read `auth` like the key `toolcrib.auth`. Without it, return the settings of `config`."""
-    if auth is None:
-        return config.auth
-    try:
-        written = orjson.dumps(auth).decode()
-    except TypeError as error:
-        raise InvalidConfig(f"auth: {error}") from error
-    place = Path("this program")
-    return read_auth(Settings(parsed(written, place), place, "auth"))
 
 
 def _say_nothing(url: str) -> None:

@@ -112,7 +112,7 @@ def test_a_missing_extra_says_how_it_is_installed(missing: str, tmp_path: Path) 
 
 LATE = """
 import sys
-import toolcrib.search.embedders, toolcrib.search.embedding, toolcrib.config.embedder
+import toolcrib.search.embedders, toolcrib.search.embedding, toolcrib.config.search_settings
 print({"onnxruntime", "tokenizers", "safetensors", "huggingface_hub", "torch"} & {*sys.modules})
 """
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from toolcrib.config.auth import NO_AUTH, Auth, Jwt
+from toolcrib.config.access_settings import NO_AUTH, Auth, Jwt
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.surfaces.http.accepted_hosts import Address, Names
 

@@ -18,7 +18,7 @@ from tests.surfaces.serving import ENVELOPE, Mode, ask, run_tool, text_of
 from tests.surfaces.test_http import BOTH
 from tests.waiting import DEADLINE_S
 
-from toolcrib.config.auth import Auth
+from toolcrib.config.access_settings import Auth
 from toolcrib.surfaces.auth import Authenticator, Stays
 from toolcrib.surfaces.http.admission import LOG_AGAIN_S, Admission
 from toolcrib.surfaces.http.challenges import Challenges

@@ -13,7 +13,7 @@ from mcp.server.auth.middleware.auth_context import auth_context_var
 from toolcrib import Toolcrib
 from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.config import Config
-from toolcrib.config.auth import NO_AUTH
+from toolcrib.config.access_settings import NO_AUTH
 from toolcrib.core.events import OperationPerformed
 from toolcrib.core.principal import Principal, trace_id_of
 from toolcrib.operations.operation_table import ALL

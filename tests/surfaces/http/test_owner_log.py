@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import fields
 from pathlib import Path
 
 import anyio
@@ -14,7 +15,7 @@ from tests.surfaces.http.here import served_here
 from tests.waiting import until
 
 from toolcrib import Toolcrib
-from toolcrib.config.file import SETTINGS
+from toolcrib.config.gateway_settings import ToolcribSettings
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.sources.base import Listing
 from toolcrib.testing.scripted_source import ScriptedSource
@@ -81,7 +82,7 @@ CHANGES: dict[str, tuple[Json, str]] = {
 """By setting: a change of it, and what the log calls it."""
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", [field.name for field in fields(ToolcribSettings)])
 async def test_the_log_names_every_setting_that_changed(
     setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -29,7 +29,7 @@ from tests.surfaces.serving import run_tool, text_of
 from tests.waiting import until
 
 from toolcrib.config import parse_config
-from toolcrib.config.auth import Auth, BearerToken, Jwt
+from toolcrib.config.access_settings import Auth, BearerToken, Jwt
 from toolcrib.core.principal import Principal
 from toolcrib.surfaces.auth import Authenticator, InsufficientScope, KeysUnavailable, Unauthenticated, keys
 from toolcrib.surfaces.auth.keys import FRESH_S, KEPT_S, MAX_BYTES, RETRY_S, IssuerKeys
@@ -89,7 +89,7 @@ async def test_scopes_are_read_as_issuers_write_them(claims: Json, scopes: set[s
 
 async def test_other_claims_can_be_named_for_principal_and_scopes(issuer: Issuer) -> None:
     token = issuer.token(email="dana@example.com", roles=["admin"], scope="read")
-    found = await who(issuer, token, principal_claim="email", scope_claims=("roles",))
+    found = await who(issuer, token, principal_claim="email", scope_claim="roles")
     assert found == Principal("dana@example.com", frozenset({"admin"}))
 
 

@@ -8,7 +8,7 @@ import logging
 import math
 from collections.abc import Sequence
 
-from toolcrib.config.auth import NO_AUTH, Auth, BearerToken
+from toolcrib.config.access_settings import NO_AUTH, Auth, BearerToken
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.surfaces.auth.auth_refusals import Unauthenticated
 from toolcrib.surfaces.auth.signed_tokens import SignedTokens

@@ -14,7 +14,7 @@ import anyio
 import httpx2
 import jwt
 
-from toolcrib.config.auth import is_safe
+from toolcrib.config.access_settings import is_safe
 from toolcrib.surfaces.auth.auth_refusals import KeysUnavailable
 
 logger = logging.getLogger(__name__)

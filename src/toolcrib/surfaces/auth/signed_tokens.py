@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import jwt
 
-from toolcrib.config.auth import Jwt, may_be_principal
+from toolcrib.config.access_settings import Jwt, may_be_principal
 from toolcrib.core.principal import Principal
 from toolcrib.surfaces.auth.auth_refusals import InsufficientScope, Unauthenticated
 from toolcrib.surfaces.auth.keys import IssuerKeys
@@ -24,7 +24,7 @@ class SignedTokens:
 
     def __init__(self, settings: Jwt, keys: IssuerKeys | None = None) -> None:
         self._settings = settings
-        self._keys = keys or IssuerKeys(settings.issuer, settings.jwks_url)
+        self._keys = keys or IssuerKeys(settings.issuer, settings.jwks_url or None)
 
     async def principal(self, token: str) -> Principal:
         """Return the principal of `token`.

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from toolcrib.config.auth import ANY, Auth, is_loopback
+from toolcrib.config.access_settings import ANY, Auth, is_loopback
 from toolcrib.core.errors import InvalidConfig
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^:\[\]/?#@\s]+)(?::(?P<port>\d{1,5}))?")

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from toolcrib.config.auth import Auth
+from toolcrib.config.access_settings import Auth
 from toolcrib.core.errors import ToolcribError
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.operations.operation_table import OPERATIONS

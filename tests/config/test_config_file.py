@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.config import SETTINGS, SOURCE_SETTINGS, Config, ServerConfig, parse_config, read_config
+from toolcrib.config import Config, ServerConfig, parse_config, read_config
+from toolcrib.config.gateway_settings import SourceSettings, ToolcribSettings
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.operations.calling.limits import Rate
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
@@ -19,6 +21,7 @@ from toolcrib.sources.mcp.server_spec import DEFAULT_PATIENCE, HttpServer, Patie
 
 FILE = Path("mcp.json")
 UNKNOWN_TYPE = " is not a transport for a `url`; use http, streamable-http or sse"
+SETTINGS, SOURCE_SETTINGS = ([field.name for field in fields(kind)] for kind in (ToolcribSettings, SourceSettings))
 ENVIRON = {"HOME": "/home/ada", "TOKEN": "s3cret", "EMPTY": ""}
 
 

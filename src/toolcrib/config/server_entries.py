@@ -1,19 +1,42 @@
-"""Reads the entry of one server: how to start or reach it, or what is wrong with the entry."""
+"""The servers of a configuration: how each is started or reached, what is wrong with it, and who gets an instance."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, cast
+from urllib.parse import quote
 
-from toolcrib.config.isolation import EVERYONE_ELSE, Isolation, Personal, filled_in
-from toolcrib.config.settings import JsonObject
+from toolcrib.config.json_document import JsonObject
 from toolcrib.core.placeholders import WHO, Problem, expanded, expanded_members
 from toolcrib.core.schema import nearest
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
 from toolcrib.sources.mcp.server_spec import DEFAULT_PATIENCE, HttpServer, McpServer, Patience, StdioServer
+
+Isolation = Literal["shared", "principal"]
+"""Whether all principals share one server, or each principal gets a separate instance."""
+
+EVERYONE_ELSE = "*"
+"""The key for all principals that are not named."""
+
+_FIT_TO_FILL_IN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")
+"""Ids that stay one word wherever they are filled in: they cannot start a different header, argument, option, folder
+or parameter. Other ids are refused and not rewritten, because two principals must never get the same text."""
+
+_FIT_FOR_ADDRESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+|-]*")
+"""Some issuers write `auth0|123`. In a URL, a percent-encoded `|` is harmless. In a shell, it would start a command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Personal:
+    """What one principal's instance gets in addition to the server's own settings. It takes precedence over those."""
+
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    problem: str | None = None
+    """Why this principal cannot use the server, as in `ServerConfig`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +158,51 @@ def _http_transport(kind: object) -> Literal["streamable-http", "sse"]:
             return "sse"
         case _:
             raise Problem(f"type: `{kind}` is not a transport for a `url`; use http, streamable-http or sse")
+
+
+def filled_in(server: McpServer, personal: Personal, principal_id: str) -> McpServer:
+    """Return `server` with the credentials and the id of one principal filled in.
+
+    Raises:
+        Problem: the credentials are invalid, or the id cannot be filled in safely.
+    """
+    if personal.problem is not None:
+        raise Problem(personal.problem)
+    if isinstance(server, HttpServer):
+        own = {name.lower() for name in personal.headers}
+        headers = {name: value for name, value in server.headers.items() if name.lower() not in own}
+        return replace(
+            server,
+            url=_address_with_id(server.url, principal_id),
+            headers=_each_with_id({**headers, **personal.headers}, principal_id),
+        )
+    cwd = server.cwd
+    return replace(
+        server,
+        args=tuple(_with_id(arg, principal_id) for arg in server.args),
+        env=_each_with_id({**server.env, **personal.env}, principal_id),
+        cwd=None if cwd is None else Path(_with_id(str(cwd), principal_id)),
+    )
+
+
+def _each_with_id(texts: Mapping[str, str], principal_id: str) -> Mapping[str, str]:
+    return {name: _with_id(text, principal_id) for name, text in texts.items()}
+
+
+def _with_id(text: str, principal_id: str) -> str:
+    if WHO in text and not _FIT_TO_FILL_IN.fullmatch(principal_id):
+        raise _unfit("_.@+-", "; a `|` is only allowed in a `url`" if "|" in principal_id else "")
+    return text.replace(WHO, principal_id)
+
+
+def _address_with_id(url: str, principal_id: str) -> str:
+    if WHO in url and not _FIT_FOR_ADDRESS.fullmatch(principal_id):
+        raise _unfit("_.@+|-")
+    return url.replace(WHO, quote(principal_id, safe=""))
+
+
+def _unfit(marks: str, more: str = "") -> Problem:
+    return Problem(
+        f"the id of this principal cannot be filled in for `${{principal}}`: it may contain letters, digits and "
+        f"`{marks}`, and must begin with a letter, a digit or `_`{more}"
+    )
