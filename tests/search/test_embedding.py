@@ -437,7 +437,7 @@ def test_closing_ends_what_waits_and_wants_nothing_more() -> None:
 FORGETFUL = """
 import threading
 import numpy as np
-from toolcrib.search.embedding import Embedding, Wanted
+from toolcrib.search.embedding import Embedding, TextsToEmbed
 busy = threading.Event()
 
 def opening():
@@ -445,7 +445,7 @@ def opening():
     threading.Event().wait()
 
 service = Embedding(opening)
-service.want("catalog", Wanted.of([(1, "a")]))
+service.want("catalog", TextsToEmbed.of([(1, "a")]))
 busy.wait()
 print("done")
 """
