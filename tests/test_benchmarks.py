@@ -17,6 +17,7 @@ SMALL = {
     "drift.py": ["--tools", "20"],
     "grammars.py": ["--real", "5", "--bench", "5", "--instances", "1"],
     "hostile.py": ["--seconds", "0.2", "--only", "sessions"],
+    "main_path.py": [],
     "memory.py": ["--calls", "40", "--samples", "2"],
     "real_servers.py": ["--only", "time", "--offline"],
     "registering.py": ["--tools", "200", "--many", "50"],

@@ -28,10 +28,11 @@ from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations import dispatcher
 from toolcrib.operations.calling import CallLimits, Runner
 from toolcrib.operations.calling.limits import Rate
-from toolcrib.operations.catalog_operations import Operations
 from toolcrib.operations.dispatcher import FAULT, GIVEN_UP, Dispatcher
+from toolcrib.operations.operation_table import OPERATION_TABLE
 from toolcrib.operations.protocol_messages import Answer, Expansion, Expansions, ListPage
 from toolcrib.sources.base import Extras, ProgressListener
 from toolcrib.testing.scripted_source import ScriptedSource
@@ -327,12 +328,13 @@ async def test_a_call_whose_caller_goes_away_is_recorded_as_given_up() -> None:
     assert (event.outcome, event.tool_ids) == (GIVEN_UP, ("git.log",))
 
 
-async def test_a_fault_of_ours_is_recorded_as_one() -> None:
-    class Broken(Operations):
-        def list(self, *args: Any, **more: Any) -> ListPage:
-            raise KeyError("x")
+async def test_a_fault_of_ours_is_recorded_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> ListPage:
+        raise KeyError("x")
 
-    counter = Counter(Dispatcher(Broken()))
+    table = {**OPERATION_TABLE, "list": replace(OPERATION_TABLE["list"], answer=broken)}
+    monkeypatch.setattr(dispatcher, "OPERATION_TABLE", table)
+    counter = Counter(Dispatcher())
     with pytest.raises(KeyError):
         await counter.ask("list", {})
 

@@ -16,7 +16,6 @@ from toolcrib.core.errors import ToolFailed
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.sources.base import ProgressListener
 from toolcrib.surfaces.mcp_gateway import suspended_calls
-from toolcrib.surfaces.mcp_gateway.client_logs import LogMessages
 from toolcrib.surfaces.mcp_gateway.gateway_clients import Clients
 from toolcrib.surfaces.mcp_gateway.request_context import MAX_ROUNDS, Ctx, check_askable, state_of
 from toolcrib.surfaces.mcp_gateway.suspended_calls import SuspendableCall, SuspendedCalls
@@ -147,7 +146,7 @@ async def test_however_many_questions_another_principal_leaves_open_mine_can_be_
 
 
 async def test_a_call_that_is_given_up_while_its_client_is_there_fails_and_does_not_hang() -> None:
-    visit = SuspendableCall(None, {"elicitation": {}}, request(), LogMessages(None, lambda: None))
+    visit = SuspendableCall(None, {"elicitation": {}}, request(), None)
 
     async def stubborn() -> Mapping[str, Any]:
         await visit.ask("elicitation/create", {"message": "Go on?"})

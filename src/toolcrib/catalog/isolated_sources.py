@@ -61,6 +61,8 @@ class IsolatedSources(Generic[PlanT]):
         `plans` returns the plans of a principal, given by its id, by source name. `make` makes the source for a
         principal's id and a plan. `judge` is passed to every `Intake`.
         """
+        self.are_configured = True
+        """Whether any principal can have isolated sources. A request that finds this false asks no further."""
         self._plans = plans
         self._make = make
         self._judge = judge

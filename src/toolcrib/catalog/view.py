@@ -19,7 +19,7 @@ from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides
 from toolcrib.catalog.prompts_and_resources import PromptsAndResources
 from toolcrib.core.handles import Handle
 from toolcrib.core.metadata import NO_METADATA
-from toolcrib.core.names import may_be_model_name, model_names
+from toolcrib.core.names import model_names
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Path, Tool
@@ -438,7 +438,9 @@ class View:
         """Return the visible tool with this id, or with this name in a model's own tool list, or None."""
         if (tool := self.tools.get(name)) is not None:
             return tool
-        return self.tools.get(self.visible.model_names.get(name, "")) if may_be_model_name(name) else None
+        if "." in name:  # an id or a handle, which no model name is
+            return None
+        return self.tools.get(self.visible.model_names.get(name, ""))
 
     def resolve(self, reference: str) -> tuple[Tool | None, Handle | None]:
         """Return the tool for a handle or for a name that `find` takes, and the handle (None for a name)."""

@@ -125,6 +125,7 @@ class ConfiguredServers(ConfiguredSources[_Server]):
         super().leave(change)
         # Each principal keeps an isolated server that is unchanged for it. None starts before `refit`.
         self._settings |= {name: settings for name, settings in change.new.items() if settings.is_isolated}
+        self.isolated_sources.are_configured = bool(self.isolated)
         self.isolated_sources.remove_outdated()
 
     def join(self, change: SourceChange[_Server]) -> None:

@@ -486,7 +486,9 @@ class Toolcrib(OperationMethods):
         Raises:
             UnknownBundle: no bundle has this name.
         """
-        return self._checked_view(principal, self.isolated_sources.overlay(principal), self._within(bundle, principal))
+        isolated = self.isolated_sources
+        overlay = isolated.overlay(principal) if isolated.are_configured else NO_OVERLAY
+        return self._checked_view(principal, overlay, self._within(bundle, principal))
 
     def peek(self, principal: Principal, bundle: str | None = None) -> View:
         """Return the view of `principal` without starting its isolated sources and without counting it as active.
@@ -607,7 +609,8 @@ class Toolcrib(OperationMethods):
 
     def _checked_view(self, principal: Principal, overlay: Overlay, within: tuple[Contents, ...]) -> View:
         """The view of `principal`, after checking the capabilities that its tools need."""
-        self._following.capabilities.check(self.registry.state.needing, overlay.needed)
+        if (needing := self.registry.state.needing) or overlay.needed:
+            self._following.capabilities.check(needing, overlay.needed)
         return self._views.of(principal, overlay, within)
 
     # -- serving ------------------------------------------------------------------------------------------------------

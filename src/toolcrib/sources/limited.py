@@ -66,7 +66,7 @@ class LimitedSource(WrapperSource):
         progress: ProgressListener | None = None,
     ) -> ToolResult:
         async with self._turn(context):
-            return await super().call_tool(tool, arguments, context, progress=progress)
+            return await self._wrapped.call_tool(tool, arguments, context, progress=progress)
 
     async def fetch(self, method: FetchMethod, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         async with self._turn(context):

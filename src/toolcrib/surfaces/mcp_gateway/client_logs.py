@@ -10,20 +10,16 @@ from typing import Any, cast
 import anyio
 import mcp_types
 from anyio.abc import TaskGroup
-from mcp.server.connection import Connection
 from mcp.server.context import HandlerResult
 from mcp.server.lowlevel import Server
 
-from toolcrib.core.client import LOG_LEVELS, is_as_severe
-from toolcrib.surfaces.mcp_gateway.request_context import Ctx, connection_of
+from toolcrib.core.client import is_as_severe
+from toolcrib.surfaces.mcp_gateway.request_context import LOG_LEVEL, Ctx, connection_of
 
 logger = logging.getLogger(__name__)
 
 MAX_WAITING_CHARS = 1_000_000
 """How many characters may wait for a slow client, for each of its requests. Further messages are dropped."""
-
-_LEVEL = "toolcrib/log-level"
-"""The key under which a connection of the handshake era stores the log level that its client set."""
 
 SendLog = Callable[[Mapping[str, Any]], Awaitable[None]]
 
@@ -142,28 +138,10 @@ class _LogNotification(mcp_types.Notification[dict[str, Any], str]):
     """A log message with unchanged parameters. The SDK's own model loses `data` that is null."""
 
 
-def in_answer_to(ctx: Ctx) -> SendLog:
-    """Return a function that sends log messages as part of the response to `ctx`."""
-
-    async def send(params: Mapping[str, Any]) -> None:
-        message = _LogNotification(method="notifications/message", params=dict(params))
-        await ctx.session.send_notification(cast("mcp_types.ServerNotification", message), ctx.request_id)
-
-    return send
-
-
-def level_set(connection: Connection) -> str | None:
-    """Return the level that a client of the handshake era set with `logging/setLevel`, or None if it set none.
-
-    Without a level, the client receives what servers of its own era send by default, as if it were connected to them.
-    """
-    return connection.state.get(_LEVEL)
-
-
-def level_of_request(ctx: Ctx) -> str | None:
-    """Return the level that a client of the newer era asks for in this request, or None."""
-    level = (ctx.meta or {}).get(mcp_types.LOG_LEVEL_META_KEY)
-    return level if level in LOG_LEVELS else None
+async def send_log(ctx: Ctx, params: Mapping[str, Any]) -> None:
+    """Send a log message as part of the response to `ctx`."""
+    message = _LogNotification(method="notifications/message", params=dict(params))
+    await ctx.session.send_notification(cast("mcp_types.ServerNotification", message), ctx.request_id)
 
 
 def answer_set_level(server: Server[dict[str, Any]]) -> None:
@@ -172,5 +150,5 @@ def answer_set_level(server: Server[dict[str, Any]]) -> None:
 
 
 async def _set_level(ctx: Ctx, params: mcp_types.SetLevelRequestParams) -> HandlerResult:
-    connection_of(ctx).state[_LEVEL] = params.level
+    connection_of(ctx).state[LOG_LEVEL] = params.level
     return mcp_types.EmptyResult()

@@ -67,24 +67,22 @@ def fitted(result: Mapping[str, Any], protocol_version: str) -> dict[str, Any]:
         wire["_meta"] = {key: value for key, value in wire["_meta"].items() if key != SERVER_INFO_META_KEY}
     if not isinstance(wire.get("content"), list):
         wire["content"] = [] if wire.get("content") is None else [wire["content"]]
-    if _fits(wire, protocol_version):
+    if fits(wire, "tools/call", protocol_version):
         return wire
     structured = wire.get("structuredContent")
     if structured is not None and not isinstance(structured, dict):
         wire["structuredContent"] = {"result": structured}
-    if not _fits({**wire, "content": []}, protocol_version):
+    if not fits({**wire, "content": []}, "tools/call", protocol_version):
         wire = {key: wire[key] for key in ("resultType", "content", "isError") if key in wire}
         if structured is not None:
             wire["content"] = [*wire.get("content", ()), _as_text(cast(object, structured))]
     content = [
-        block if _fits({"resultType": "complete", "content": [block]}, protocol_version) else _as_text(block)
+        block
+        if fits({"resultType": "complete", "content": [block]}, "tools/call", protocol_version)
+        else _as_text(block)
         for block in wire.get("content", ())
     ]
     return {**wire, "content": content}
-
-
-def _fits(wire: Mapping[str, Any], protocol_version: str) -> bool:
-    return fits(wire, "tools/call", protocol_version)
 
 
 def as_json_result(value: Mapping[str, Any], *, is_error: bool) -> mcp_types.CallToolResult:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -20,7 +22,7 @@ from toolcrib.core.client import ANSWER_S, LOG_LEVELS, Resumption
 from toolcrib.core.errors import ToolFailed
 from toolcrib.core.principal import CallContext
 from toolcrib.sources.base import ProgressListener
-from toolcrib.surfaces.mcp_gateway.client_logs import LogMessages, in_answer_to, level_set
+from toolcrib.surfaces.mcp_gateway.client_logs import LogMessages, send_log
 from toolcrib.surfaces.mcp_gateway.request_context import (
     ASKED,
     MAX_ROUNDS,
@@ -29,6 +31,7 @@ from toolcrib.surfaces.mcp_gateway.request_context import (
     check_askable,
     connection_of,
     context_of,
+    level_set,
     principal_of,
 )
 from toolcrib.surfaces.mcp_gateway.suspended_calls import TICKET, SuspendableCall, SuspendedCalls
@@ -45,14 +48,14 @@ Send = Callable[[CallContext, ProgressListener | None], Awaitable[Mapping[str, A
 _SOURCE_STATE = "source:"
 
 
-class _Connected:
+@dataclass(eq=False)
+class _Connected(ABC):
     """A client of the handshake era. Two objects are equal if they share a connection."""
 
-    __slots__ = ("connection", "messages")
-
-    def __init__(self, connection: Connection, messages: LogMessages) -> None:
-        self.connection = connection
-        self.messages = messages
+    connection: Connection
+    tasks: TaskGroup | None
+    """Runs the task that sends log messages, until the client takes no more."""
+    _messages: LogMessages | None = field(default=None, init=False)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Connected) and self.connection is other.connection
@@ -69,17 +72,27 @@ class _Connected:
         return level_set(self.connection)
 
     def log(self, params: Mapping[str, Any]) -> None:
-        self.messages.put(params)
+        if self._messages is None:
+            lowest = partial(_lowest_level, self.connection)
+            self._messages = LogMessages(self.tasks, lowest, self._send_log)
+        self._messages.put(params)
+
+    async def finish(self) -> None:
+        """Send the remaining log messages before the answer, and take no more."""
+        self.tasks = None
+        if self._messages is not None:
+            await self._messages.finish()
+
+    @abstractmethod
+    async def _send_log(self, params: Mapping[str, Any]) -> None:
+        """Send one log message."""
 
 
+@dataclass(eq=False)
 class HandshakeClient(_Connected):
     """A client of the handshake era during one of its requests."""
 
-    __slots__ = ("ctx",)
-
-    def __init__(self, ctx: Ctx, messages: LogMessages) -> None:
-        super().__init__(connection_of(ctx), messages)
-        self.ctx = ctx
+    ctx: Ctx
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         check_askable(method, params, self.capabilities)
@@ -97,11 +110,12 @@ class HandshakeClient(_Connected):
             raise ToolFailed(f"The request {method} to the client, or its answer, is not valid MCP.") from error
         return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
 
+    async def _send_log(self, params: Mapping[str, Any]) -> None:
+        await send_log(self.ctx, params)
 
-class StandingClient(_Connected):
+
+class PipeClient(_Connected):
     """The client at the other end of a pipe, between its requests."""
-
-    __slots__ = ()
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         check_askable(method, params, self.capabilities)
@@ -109,6 +123,14 @@ class StandingClient(_Connected):
             return await self.connection.send_raw_request(method, params, {"timeout": ANSWER_S})
         except MCPError as error:
             raise ToolFailed(f"The client did not answer {method}: {error.message}") from error
+
+    async def _send_log(self, params: Mapping[str, Any]) -> None:
+        await self.connection.notify("notifications/message", params)
+
+
+def _lowest_level(connection: Connection) -> str:
+    """Return the lowest level of the log messages that a client wants."""
+    return level_set(connection) or LOG_LEVELS[0]
 
 
 class Clients:
@@ -124,14 +146,9 @@ class Clients:
         """Run the requests that wait for a client to return in `tasks`."""
         self._tasks, self._suspended = tasks, SuspendedCalls(tasks)
 
-    def standing(self, connection: Connection) -> StandingClient:
+    def between_requests(self, connection: Connection) -> PipeClient:
         """Return the only client of the handshake era, for the time between its requests."""
-
-        async def send(params: Mapping[str, Any]) -> None:
-            await connection.notify("notifications/message", params)
-
-        messages = LogMessages(self._tasks, lambda: level_set(connection) or LOG_LEVELS[0], send)
-        return StandingClient(connection, messages)
+        return PipeClient(connection, self._tasks)
 
     async def carry(self, ctx: Ctx, send: Send) -> Mapping[str, Any]:
         """Return the result of `send`. For a client of the newer era it may be `input_required`, which must be sealed.
@@ -142,12 +159,11 @@ class Clients:
         """
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return await self._carry_back_and_forth(ctx, send)
-        connection = connection_of(ctx)
-        messages = LogMessages(self._tasks, lambda: level_set(connection) or LOG_LEVELS[0], in_answer_to(ctx))
+        client = HandshakeClient(connection_of(ctx), self._tasks, ctx)
         try:
-            return await _carry_through(HandshakeClient(ctx, messages), send)
+            return await _carry_through(client, send)
         finally:
-            await messages.finish()
+            await client.finish()
 
     async def _carry_back_and_forth(self, ctx: Ctx, send: Send) -> Mapping[str, Any]:
         params: Mapping[str, Any] = ctx.params or {}
@@ -160,8 +176,7 @@ class Clients:
         own_state = state.removeprefix(_SOURCE_STATE) if isinstance(state, str) else None
         resumed = Resumption.of(answers, own_state) if answers or own_state is not None else None
         capabilities: Mapping[str, Any] = askable(ctx.session.client_capabilities) if can_ask else {}
-        messages = LogMessages(self._tasks, lambda: call.log_level, in_answer_to(ctx))
-        call = SuspendableCall(self._who, capabilities, ctx, messages)
+        call = SuspendableCall(self._who, capabilities, ctx, self._tasks)
         context = replace(context_of(ctx), client=call, resumed=resumed, returned_as=lambda: principal_of(call.ctx))
 
         async def request() -> Mapping[str, Any]:
@@ -172,7 +187,7 @@ class Clients:
         try:
             return await request()
         finally:
-            await messages.finish()
+            await call.finish()
 
 
 async def _carry_through(client: HandshakeClient, send: Send) -> Mapping[str, Any]:

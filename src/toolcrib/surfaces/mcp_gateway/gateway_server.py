@@ -166,7 +166,7 @@ class Gateway:
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return SilentClient(askable(ctx.session.client_capabilities))
         connection = connection_of(ctx)
-        return self._clients.standing(connection) if connection.initialize_accepted else None
+        return self._clients.between_requests(connection) if connection.initialize_accepted else None
 
     async def _remember_connection(self, ctx: Ctx, params: mcp_types.NotificationParams | None) -> None:
         self._notifications.remember(connection_of(ctx), principal_of(ctx))

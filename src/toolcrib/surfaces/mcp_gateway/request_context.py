@@ -13,6 +13,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.connection import Connection
 from pydantic import BaseModel
 
+from toolcrib.core.client import LOG_LEVELS
 from toolcrib.core.errors import ToolFailed
 from toolcrib.core.principal import CallContext, Principal, trace_id_of
 from toolcrib.surfaces.auth import Stay
@@ -31,6 +32,9 @@ ASKED: Mapping[str, tuple[type[BaseModel], type[BaseModel]]] = {
     "sampling/createMessage": (mcp_types.CreateMessageRequest, mcp_types.CreateMessageResultWithTools),
 }
 """The methods that a client can be asked with, and the types of their requests and results."""
+
+LOG_LEVEL = "toolcrib/log-level"
+"""The key under which a connection of the handshake era stores the log level that its client set."""
 
 
 def connection_of(ctx: Ctx) -> Connection:
@@ -133,3 +137,17 @@ def check_askable(method: str, params: Mapping[str, Any], capabilities: Mapping[
             raise ToolFailed(f"The tool needs {method} in the mode `{mode}`, which this client does not support.")
     if kind == "sampling" and params.get("tools") and "tools" not in declared:
         raise ToolFailed(f"The tool needs {method} with tools, which this client does not support.")
+
+
+def level_set(connection: Connection) -> str | None:
+    """Return the level that a client of the handshake era set with `logging/setLevel`, or None if it set none.
+
+    Without a level, the client receives what servers of its own era send by default, as if it were connected to them.
+    """
+    return connection.state.get(LOG_LEVEL)
+
+
+def level_of_request(ctx: Ctx) -> str | None:
+    """Return the level that a client of the newer era asks for in this request, or None."""
+    level = (ctx.meta or {}).get(mcp_types.LOG_LEVEL_META_KEY)
+    return level if level in LOG_LEVELS else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 
+from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.core.principal import Principal
 from toolcrib.crib.crib import Toolcrib
 
@@ -57,6 +58,10 @@ class StartupWait:
         """
         self.asked.set()
         await self._begun.wait()
+        isolated = self._crib.isolated_sources
+        shared = self._crib.registry.state.sources.values()
+        if not isolated.are_configured and all(entry.status is not SourceStatus.STARTING for entry in shared):
+            return
         isolated_sources, now = self._crib.isolated_sources, anyio.current_time()
         own = isolated_sources.overlay(principal).sources
         began_at = dict.fromkeys(self._crib.starting, self._began_at)

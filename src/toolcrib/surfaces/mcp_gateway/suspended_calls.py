@@ -19,8 +19,8 @@ from mcp_types import INVALID_PARAMS
 from toolcrib.core.client import ANSWER_S
 from toolcrib.core.errors import ToolFailed
 from toolcrib.core.shares import Shares
-from toolcrib.surfaces.mcp_gateway.client_logs import LogMessages, in_answer_to, level_of_request
-from toolcrib.surfaces.mcp_gateway.request_context import MAX_ROUNDS, Ctx, check_askable, principal_of
+from toolcrib.surfaces.mcp_gateway.client_logs import LogMessages, send_log
+from toolcrib.surfaces.mcp_gateway.request_context import MAX_ROUNDS, Ctx, check_askable, level_of_request, principal_of
 
 MAX_WAITING = 1_000
 """The maximum number of suspended calls. One more ends the oldest call of the principal that has the most."""
@@ -51,7 +51,8 @@ class SuspendableCall:
     capabilities: Mapping[str, Any]
     ctx: Ctx
     """The current request of the client, or its last one."""
-    messages: LogMessages
+    tasks: TaskGroup | None
+    """Runs the task that sends log messages, until the client takes no more."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     news: anyio.Event = field(default_factory=anyio.Event)
     """Set when there is a new question, or the request has ended."""
@@ -62,6 +63,7 @@ class SuspendableCall:
     asked: int = 0
     result: Mapping[str, Any] | None = None
     failure: Exception | None = None
+    _messages: LogMessages | None = None
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, SuspendableCall) and self.who is not None and self.who is other.who)
@@ -77,8 +79,24 @@ class SuspendableCall:
     def log_level(self) -> str | None:
         return level_of_request(self.ctx)
 
+    @property
+    def messages(self) -> LogMessages:
+        """The log messages for the client. Most calls have none, so they are made when they are needed."""
+        if self._messages is None:
+            self._messages = LogMessages(self.tasks, lambda: self.log_level, self.send_log)
+        return self._messages
+
     def log(self, params: Mapping[str, Any]) -> None:
         self.messages.put(params)
+
+    async def finish(self) -> None:
+        """Send the remaining log messages before the answer, and take no more."""
+        self.tasks = None
+        if self._messages is not None:
+            await self._messages.finish()
+
+    async def send_log(self, params: Mapping[str, Any]) -> None:
+        await send_log(self.ctx, params)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         check_askable(method, params, self.capabilities)
@@ -106,6 +124,7 @@ class SuspendedCalls:
 
     async def begin(self, call: SuspendableCall, request: _Request) -> Mapping[str, Any]:
         """Return the result of `request`, or an `input_required` with a ticket with which the client can return."""
+        call.messages.send_with(call.send_log)  # so that they exist, and can be held while the client is away
         self._tasks.start_soon(_run, call, request)
         return await self._stay(call, {})
 
@@ -122,7 +141,7 @@ class SuspendedCalls:
             )
         self._waiting.pop(ticket)
         call.ctx = ctx
-        call.messages.send_with(in_answer_to(ctx))
+        call.messages.send_with(call.send_log)
         call.returned.set()
         return await self._stay(call, answers)
 
