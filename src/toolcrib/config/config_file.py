@@ -68,7 +68,8 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         raise InvalidConfig(f"{path}: {key}: duplicate server name `{name}`. Rename one of them.")
     given = document.get(OUR_KEY, {})
     refuse_duplicates(given, f"{path}: {OUR_KEY}")
-    settings = read_settings(ToolcribSettings, given, f"{path}: {OUR_KEY}")
+    # A file without settings needs no Pydantic. Most files are like this, and their gateways start sooner.
+    settings = ToolcribSettings() if given == {} else read_settings(ToolcribSettings, given, f"{path}: {OUR_KEY}")
     return config_of(settings, servers, path, key, environ)
 
 

@@ -293,10 +293,11 @@ def _servers(
     for_each = for_each_principal(environ)
     for label, entry in servers.items():
         place = f"{OUR_KEY}.sources.{label}"
-        own: object = ours.sources.get(label, JsonObject())
-        given = read_settings(
-            SourceSettings, limits | own if isinstance(own, JsonObject) else own, f"{config.path}: {place}"
-        )
+        given = SourceSettings(**limits)
+        if label in ours.sources:
+            own: object = ours.sources[label]
+            whole = limits | own if isinstance(own, JsonObject) else own
+            given = read_settings(SourceSettings, whole, f"{config.path}: {place}")
         is_isolated = given.isolation == "principal"
         read = read_server(config.source_names[label], entry, f"{key}.{label}", for_each if is_isolated else environ)
         server = replace(
