@@ -94,7 +94,7 @@ class Operations:
         view = view.steady()
         here = _existing(view, path, _again("list", "path", {"tags": [*tags], "query": query, "limit": limit}))
         request = _checked("list", {"path": [*here.path], "tags": [*tags], "query": query, "limit": limit})
-        room = _Room(request["limit"])
+        room = _PageSize(request["limit"])
         offset = self._offset(view, "list", request, cursor)
         tagged = _tagged(view, tags)
         found = (
@@ -374,7 +374,7 @@ class Operations:
 
 
 @dataclass(slots=True)
-class _Room:
+class _PageSize:
     """Counts what fits on one page of a list."""
 
     limit: int | None

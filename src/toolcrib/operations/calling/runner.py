@@ -205,7 +205,17 @@ def _admitted(view: View, tool: Tool, shown: Handle | None) -> Access:
     access = view.access_to(tool)
     if access < Access.ASK:
         raise NotAuthorized(f"`{view.principal.id}` is not allowed to call `{tool.id}`. Use a different tool.")
-    _check_expansion(view, tool, shown)
+    if shown is None:
+        raise NotExpanded(
+            f"`{tool.id}` is a tool id, not a handle. Nothing ran. Call `expand_tool` first, then pass its handle.",
+            next_action=_expand(tool),
+        )
+    if not view.takes(shown, tool):
+        raise StaleExpansion(
+            f"The definition of `{tool.id}` changed after you expanded it. Nothing ran. Expand it again and use the "
+            "new handle.",
+            next_action=_expand(tool),
+        )
     if (lack := view.lacking.get(tool.id)) is not None:
         raise CapabilityMissing(f"`{tool.id}` did not run. {lack}", next_action=_search_another(tool))
     return access
@@ -221,20 +231,6 @@ def _placed(view: View, tool: Tool, arguments: Mapping[str, Any], access: Access
     if entry is None:
         raise SourceUnavailable(f"The source `{tool.source}` no longer exists.", next_action=NextAction("list"))
     return _Order(view, tool, entry, arguments, access)
-
-
-def _check_expansion(view: View, tool: Tool, shown: Handle | None) -> None:
-    if shown is None:
-        raise NotExpanded(
-            f"`{tool.id}` is a tool id, not a handle. Nothing ran. Call `expand_tool` first, then pass its handle.",
-            next_action=_expand(tool),
-        )
-    if not view.takes(shown, tool):
-        raise StaleExpansion(
-            f"The definition of `{tool.id}` changed after you expanded it. Nothing ran. Expand it again and use the "
-            "new handle.",
-            next_action=_expand(tool),
-        )
 
 
 def _matching(tool: Tool, given: object, problems: Sequence[Violation]) -> Mapping[str, Any]:

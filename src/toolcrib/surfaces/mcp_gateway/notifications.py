@@ -121,7 +121,7 @@ class Notifications:
         self._streams = _Streams(self._expect)
         self._connections: weakref.WeakKeyDictionary[Connection, Principal] = weakref.WeakKeyDictionary()
         self._listen = ListenHandler(self._streams)
-        self._told: dict[Principal, _Lists] = {}
+        self._known: dict[Principal, _Lists] = {}
         """The lists that each listening principal already knows, or could have requested when it began to listen."""
         self._changed = anyio.Event()
         self._changed_for: set[str] = set()
@@ -186,7 +186,7 @@ class Notifications:
         self._shared = shared
         told = self._of_listeners()
         now = {who: self._offered(who, lists) if is_shared or who.id in own else lists for who, lists in told.items()}
-        self._told = now
+        self._known = now
         for at, (event, send) in enumerate(_CHANGES):
             whom = {who for who, lists in now.items() if lists[at] != told[who][at]}
             if whom:
@@ -198,12 +198,12 @@ class Notifications:
         told = self._of_listeners()
         if principal not in told:
             told[principal] = self._offered(principal)
-        self._told = told
+        self._known = told
 
     def _of_listeners(self) -> dict[Principal, _Lists]:
-        """Return `_told` without the principals that no longer listen."""
+        """Return `_known` without the principals that no longer listen."""
         listening = self._streams.principals.keys() | {*self._connections.values()}
-        return {who: lists for who, lists in self._told.items() if who in listening}
+        return {who: lists for who, lists in self._known.items() if who in listening}
 
     def _made_from(self) -> object:
         """Return the shared state that lists are made from. Comparing it is cheaper than comparing each list."""

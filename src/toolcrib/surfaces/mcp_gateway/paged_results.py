@@ -35,7 +35,7 @@ _BREAKS_WITHIN = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredPages:
     pages: tuple[str, ...]
     mime_type: str
     size: int
@@ -57,7 +57,7 @@ class PagedResults:
     def __init__(self) -> None:
         self.room: Room = DEFAULT_ROOM
         """The size limits of an answer."""
-        self._kept = Shares[str, _Kept](MAX_KEPT_BYTES, attrgetter("in_memory"))
+        self._stored = Shares[str, _StoredPages](MAX_KEPT_BYTES, attrgetter("in_memory"))
 
     def answer_to(self, ctx: Ctx, result: Mapping[str, Any], *, keeps_structure: bool = False) -> HandlerResult:
         """Return the handler's answer to `tools/call`: `result` in the form and size that the client can take.
@@ -86,19 +86,19 @@ class PagedResults:
             text = json_text(cast("object", structured))
             if _size(text) > room.text:
                 wire = {key: value for key, value in wire.items() if key != "structuredContent"}
-                told = self._told(text, "application/json", room, principal, "The structured content")
-                wire["content"] = [*wire.get("content", ()), *told]
+                links = self._replacement(text, "application/json", room, principal, "The structured content")
+                wire["content"] = [*wire.get("content", ()), *links]
         return wire
 
     def page(self, uri: str, principal: Principal) -> Mapping[str, Any] | None:
         """Return the result of `resources/read` for a page, or None if it does not exist or was discarded."""
         name, _, number = uri.removeprefix(PAGE_SCHEME).partition("/")
-        kept = self._kept.get(name)
-        if kept is None or kept.whose != principal.id:
+        stored = self._stored.get(name)
+        if stored is None or stored.whose != principal.id:
             return None
-        if not (number.isdecimal() and len(number) <= _MAX_DIGITS and 1 <= int(number) <= len(kept.pages)):
+        if not (number.isdecimal() and len(number) <= _MAX_DIGITS and 1 <= int(number) <= len(stored.pages)):
             return None
-        return {"contents": [{"uri": uri, "mimeType": kept.mime_type, "text": kept.pages[int(number) - 1]}]}
+        return {"contents": [{"uri": uri, "mimeType": stored.mime_type, "text": stored.pages[int(number) - 1]}]}
 
     def _content(self, content: list[object], room: Room, principal: Principal) -> list[object]:
         fitting: list[object] = []
@@ -119,7 +119,7 @@ class PagedResults:
                 case {"type": "resource", "resource": {"text": str() as text, "uri": str() as uri}}:
                     if _size(text) > left:
                         mime_type = str(cast("dict[str, Any]", block)["resource"].get("mimeType", "text/plain"))
-                        fitting += self._told(text, mime_type, room, principal, uri)
+                        fitting += self._replacement(text, mime_type, room, principal, uri)
                     else:
                         left -= _size(text)
                         fitting.append(block)
@@ -128,23 +128,25 @@ class PagedResults:
                 case _:
                     fitting.append(block)
         if rest:
-            told = self._told("\n".join(rest), "text/plain", room, principal, "The rest of this text")
-            fitting[rest_at:rest_at] = told
+            links = self._replacement("\n".join(rest), "text/plain", room, principal, "The rest of this text")
+            fitting[rest_at:rest_at] = links
         return fitting
 
-    def _told(self, text: str, mime_type: str, room: Room, principal: Principal, what: str) -> list[dict[str, Any]]:
+    def _replacement(
+        self, text: str, mime_type: str, room: Room, principal: Principal, what: str
+    ) -> list[dict[str, Any]]:
         """Store `text` as pages, and return content blocks: a line that says where they are, and links."""
         name = secrets.token_urlsafe(9)
-        kept = _Kept(tuple(_paged(text, room.text)), mime_type, _size(text), principal.id)
-        self._kept.put(principal.id, name, kept)
-        if name not in self._kept:
-            line = f"[{what} is too large for one answer ({kept.size} bytes), and also too large to store.]"
+        stored = _StoredPages(tuple(_paged(text, room.text)), mime_type, _size(text), principal.id)
+        self._stored.put(principal.id, name, stored)
+        if name not in self._stored:
+            line = f"[{what} is too large for one answer ({stored.size} bytes), and also too large to store.]"
             return [{"type": "text", "text": line}]
-        count = len(kept.pages)
+        count = len(stored.pages)
         first, last = f"{PAGE_SCHEME}{name}/1", f"{PAGE_SCHEME}{name}/{count}"
         where = f"as the resource {first}" if count == 1 else f"as {count} resources, {first} to {last}"
         line = (
-            f"[{what} is too large for one answer ({kept.size} bytes). Read it {where}. "
+            f"[{what} is too large for one answer ({stored.size} bytes). Read it {where}. "
             "It is kept until memory is needed.]"
         )
         links = [
@@ -155,7 +157,7 @@ class PagedResults:
                 "mimeType": mime_type,
                 "size": _size(page),
             }
-            for number, page in enumerate(kept.pages[:MAX_LINKS], 1)
+            for number, page in enumerate(stored.pages[:MAX_LINKS], 1)
         ]
         return [{"type": "text", "text": line}, *links]
 
