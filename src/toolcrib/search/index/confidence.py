@@ -81,6 +81,10 @@ class Estimate:
         odds = self.odds + self.by_share * math.log(share)
         return round(1 / (1 + math.exp(-max(min(odds, _MOST_ODDS), -_MOST_ODDS))), 4)
 
+    def share_of(self, chance: float) -> float:
+        """Return the share of the best score that has this probability. 0 for a probability of 0."""
+        return math.exp((math.log(chance / (1 - chance)) - self.odds) / self.by_share) if chance else 0.0
+
     def refuses(self, share: float) -> bool:
         """Whether even a best result with this share is refused."""
         return self.chance(share) < self.least

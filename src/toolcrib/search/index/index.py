@@ -139,8 +139,9 @@ class Index:
     ) -> Ranking:
         """Rank the tools that match `query`, and return `limit` of them after the first `offset`.
 
-        The ranking is empty if the confidence of the best tool in scope is below `Calibration.refused`, unless the past
-        supports a tool in scope. Then no tool serves the query.
+        If the confidence of the best tool in scope is below `Calibration.refused`, the ranking is weak: it has at most
+        `Weights.weak_results` tools. This does not hold if the past supports a tool in scope. The ranking is empty only
+        if no tool is related to the query.
 
         Tools that are not `visible` do not exist: the answer, including scores, is that of an index built without them.
         `scope` only narrows what is returned and counted, and the statistics are those of all visible tools. A query of

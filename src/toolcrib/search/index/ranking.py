@@ -58,6 +58,10 @@ class Standing:
         """Return the estimated probability that a tool with this score serves the query. In [0, 1], to 4 digits."""
         return self.estimates[-1].chance(score / self.best) if score > 0 else 0.0
 
+    def score_of(self, confidence: float) -> float:
+        """Return the score that has this confidence. It may be above the best. 0 for a confidence of 0."""
+        return self.estimates[-1].share_of(confidence) * self.best
+
     def is_refused(self, score: float) -> bool:
         """Whether even a best result with this score is refused by every estimate. What words alone would show is
         shown."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 
@@ -37,6 +38,8 @@ class Ranking:
     """Best first. Ties are ordered by `tool_id`, ascending."""
     total: int
     """The number of matching tools on all pages."""
+    is_weak: bool = False
+    """Whether none of the hits fits well, so that only the best few are given."""
 
 
 def search(
@@ -61,17 +64,20 @@ def search(
         scores = [part_scores * kept.mask for part_scores, kept in zip(scores, among, strict=True)]
     if scope is not None:
         scores = [_within(scope, part, part_scores) for part, part_scores in zip(parts, scores, strict=True)]
-    if standing.is_refused(most(scores)) and not _is_any(standing.is_known_of, standing.past, parts, scores):
-        return Ranking((), 0)
+    refused = standing.is_refused(most(scores))
+    is_weak = refused and not _is_any(standing.is_known_of, standing.past, parts, scores)
+    least = math.inf if is_weak else standing.score_of(weights.least_confidence)
+    wanted = min(offset + limit, weights.weak_results) if is_weak else offset + limit
 
-    total, best = 0, list[tuple[float, str]]()
+    total, good, best = 0, 0, list[tuple[float, str]]()
     for part, part_scores in zip(parts, scores, strict=True):
         total += int(np.count_nonzero(part_scores))
-        found = _best(part_scores, offset + limit)
+        good += int(np.count_nonzero(part_scores > np.float32(least)))
+        found = _best(part_scores, wanted)
         best += zip((-part_scores[found]).tolist(), map(part.segment.ids.__getitem__, found.tolist()), strict=True)
-    best.sort()
-    page = best[offset : offset + limit]
-    return Ranking(tuple(Hit(tool_id, -score, standing.confidence(-score)) for score, tool_id in page), total)
+    total = min(total, max(good, weights.weak_results))
+    page = sorted(best)[offset : min(wanted, total)]
+    return Ranking(tuple(Hit(tool_id, -score, standing.confidence(-score)) for score, tool_id in page), total, is_weak)
 
 
 def _is_any(claim: Callable[[str], bool], tool_ids: Iterable[str], parts: Sequence[Part], scores: Scores) -> bool:

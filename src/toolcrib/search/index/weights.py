@@ -126,6 +126,11 @@ class Weights:
     history_nearest: int = 5
     """The number of past requests that count, the nearest ones."""
 
+    weak_results: int = 3
+    """How many results are given even if they fit badly."""
+    least_confidence: float = 0.02
+    """Further results with less confidence are not given."""
+
     by_words: Calibration = Calibration(
         bias=-0.31, evidence=0.96, share=8.2, refused=0.25, refused_of_bare=0.16, slack=0.1
     )
@@ -155,9 +160,9 @@ class Weights:
         return replace(self, **dict.fromkeys(signals, 0.0))
 
     def refusing_nothing(self) -> Weights:
-        """Return these weights without refusals: the best result is always shown."""
+        """Return these weights without refusals: all results are shown, however weak."""
         words, meaning = (replace(each, refused=0.0, refused_of_bare=0.0) for each in (self.by_words, self.by_meaning))
-        return replace(self, by_words=words, by_meaning=meaning)
+        return replace(self, by_words=words, by_meaning=meaning, least_confidence=0.0)
 
 
 SIGNALS = ("synonyms", "partial_words", "clauses", "brevity", "sources", "embedding", "history")
