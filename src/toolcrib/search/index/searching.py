@@ -77,7 +77,11 @@ def search(
         best += zip((-part_scores[found]).tolist(), map(part.segment.ids.__getitem__, found.tolist()), strict=True)
     total = min(total, max(good, weights.weak_results))
     page = sorted(best)[offset : min(wanted, total)]
-    return Ranking(tuple(Hit(tool_id, -score, standing.confidence(-score)) for score, tool_id in page), total, is_weak)
+    return Ranking(
+        tuple(Hit(tool_id, -score, standing.confidence(-score)) for score, tool_id in page),
+        total,
+        is_weak and total > 0,
+    )
 
 
 def _is_any(claim: Callable[[str], bool], tool_ids: Iterable[str], parts: Sequence[Part], scores: Scores) -> bool:
