@@ -252,7 +252,7 @@ def test_few_categories_are_searched_to_name_those_that_have_a_match(monkeypatch
         OPERATIONS.search_tools(view, "send an express letter by mail to a recipient abroad", category=["notes"])
 
     assert caught.value.hints == ("These categories have matches: post",)
-    assert searched == [0, 10, 1, 0, 0]
+    assert searched == [0, 3, 1, 1, 1]
 
 
 @pytest.mark.anyio
@@ -276,6 +276,25 @@ async def test_a_search_that_finds_nothing_is_an_answer_that_leads_on() -> None:
     assert OPERATIONS.search_tools(view_of(), "zebra").to_wire() == {"results": [], "next_cursor": None}
     assert "hints" not in OPERATIONS.search_tools(VIEW, " ", tags=["none"]).to_wire()
     assert OPERATIONS.list(view_of(), query="zebra").tools == ()
+
+
+@pytest.mark.anyio
+async def test_a_search_that_finds_nothing_that_fits_gives_the_closest_tools_and_says_so() -> None:
+    walls = [tool(f"s{n}.paint", "Paints walls, roofs and floors of a house; says so in a letter.") for n in range(9)]
+    view = view_of(*walls)
+    query = "how many people live in a house of stone in each province of canada today"
+
+    page = OPERATIONS.search_tools(view, query)
+
+    assert page.is_weak
+    wire = page.to_wire()
+    assert (len(wire["results"]), wire["weak"], wire["next_cursor"]) == (3, True, None)
+    assert all(0 < result["confidence"] < 0.25 for result in wire["results"])
+    assert wire["hints"][0] == "No tool matches this query well."
+    assert OPERATIONS.list(view, query=query).tools == ()
+    assert OPERATIONS.search_nodes(view, query).to_wire()["results"] == []
+    with pytest.raises(NoMatchInCategory):
+        OPERATIONS.search_tools(view, query, category=["s1"])
 
 
 @pytest.mark.anyio

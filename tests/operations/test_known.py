@@ -57,7 +57,10 @@ def test_while_nothing_moves_pages_walk_through_all_of_them_once() -> None:
     assert by_words == [each.id for each in TOOLS]
     knowing.vectors, knowing.history = vectors(view), past_of([(QUERY, TOOLS[4].id)])
     otherwise = walked(view)
-    assert sorted(otherwise) == by_words != otherwise
+    # The past is for one tool alone, so that most of the others are too unlikely to be given.
+    assert otherwise[0] == TOOLS[4].id
+    assert len(otherwise) >= 3
+    assert {*otherwise} < {*by_words}
     assert otherwise == [*OPERATIONS.search_tools(view, QUERY, limit=50).tool_ids]
 
 

@@ -163,10 +163,10 @@ class Operations:
         A query without a letter or digit returns all of them, sorted by id. `category` is a path, or a string with one
         name or with names separated by `/`.
 
-        Returns at most `limit` results (1 to 50), best first; ties are ordered by tool id. If nothing matches the
-        query, the page is empty and has a suggestion. With `tags`, only tools with all of them are searched. Tools that
-        cannot be called until a person acts are left out; with `include_unavailable`, they are shown with the reason.
-        `DetailLevel.FULL` expands each result, so `limit` is then at most 10.
+        Returns at most `limit` results (1 to 50), best first; ties are ordered by tool id. If nothing fits the query
+        well, the page has at most three weak results and a suggestion. With `tags`, only tools with all of them are
+        searched. Tools that cannot be called until a person acts are left out; with `include_unavailable`, they are
+        shown with the reason. `DetailLevel.FULL` expands each result, so `limit` is then at most 10.
 
         Raises:
             UnknownPath: no visible category is at `category`; the hints name the closest one.
@@ -214,11 +214,11 @@ class Operations:
         limit = request["limit"]
         offset = self._offset(view, "search_tools", request, cursor)
         anywhere = _searched(view, _tagged(view, tags), include_unavailable=include_unavailable)
-        pointers, more = _ranked(view, query, _inside(view, here, anywhere), limit=limit, offset=offset)
-        if here is not None and not pointers and _has_words(query):
+        pointers, more, is_weak = _ranked(view, query, _inside(view, here, anywhere), limit=limit, offset=offset)
+        if here is not None and (is_weak or not pointers) and _has_words(query):
             wider = {"query": query[:MAX_QUERY_CHARS], "tags": [*tags], "include_unavailable": include_unavailable}
             raise no_match(view, here.path, NextAction("search_tools", wider), anywhere, _tagged(view, tags))
-        is_nothing = not pointers and _has_words(query) and bool(view.tools)
+        is_nothing = (is_weak or not pointers) and _has_words(query) and bool(view.tools)
         return SearchPage(
             results=pointers,
             next_cursor=self._next(view, "search_tools", request, offset + limit) if more else None,
@@ -232,6 +232,7 @@ class Operations:
             )
             if is_nothing
             else None,
+            is_weak=is_weak,
         )
 
     def search_tool_by_category(
@@ -264,8 +265,8 @@ class Operations:
         limit = request["limit"]
         offset = self._offset(view, "search_tool_by_category", request, cursor)
         anywhere = _searched(view)
-        pointers, more = _ranked(view, query, _inside(view, here, anywhere), limit=limit, offset=offset)
-        if not pointers and _has_words(query):
+        pointers, more, is_weak = _ranked(view, query, _inside(view, here, anywhere), limit=limit, offset=offset)
+        if (is_weak or not pointers) and _has_words(query):
             wider = NextAction("search_tools", {"query": query[:MAX_QUERY_CHARS]})
             raise no_match(view, here.path, wider, anywhere, None)
         return SearchPage(
@@ -418,7 +419,8 @@ def _matching_at(
         if tagged is None or not view.ontology.within(branch).isdisjoint(tagged)
     )
     ranking = view.search(query, limit=most, scope=_inside(view, here, _searched(view, tagged)))
-    return chain(nodes, (_pointer(view, view.tools[hit.tool_id], hit.confidence) for hit in ranking.hits))
+    hits = ranking.hits if ranking.fits else ()
+    return chain(nodes, (_pointer(view, view.tools[hit.tool_id], hit.confidence) for hit in hits))
 
 
 def _matching_nodes(view: View, query: str) -> list[tuple[Branch, float]]:
@@ -427,8 +429,8 @@ def _matching_nodes(view: View, query: str) -> list[tuple[Branch, float]]:
     The confidence is the larger one of two: that of the category's own words, and that of its best tool.
     """
     found = _matching_words(view, query, None)
-    hits = view.search(query, limit=_RANKED_TOOLS, scope=view.available).hits
-    confidence = {hit.tool_id: hit.confidence for hit in hits}
+    ranking = view.search(query, limit=_RANKED_TOOLS, scope=view.available)
+    confidence = {hit.tool_id: hit.confidence for hit in ranking.hits} if ranking.fits else {}
     for tool_id, branch in view.ontology.holders_of(confidence):
         found[branch] = max(found.get(branch, 0.0), confidence[tool_id])
     return _best_first(found)
@@ -450,15 +452,15 @@ def _best_first(found: dict[Branch, float]) -> list[tuple[Branch, float]]:
 
 def _ranked(
     view: View, query: str, scope: Searched, *, limit: int, offset: int
-) -> tuple[tuple[ToolPointer, ...], bool]:
-    """Return one page of results, and whether there are more."""
+) -> tuple[tuple[ToolPointer, ...], bool, bool]:
+    """Return one page of results, whether there are more, and whether none of them fits well."""
     if not _has_words(query):
         ids = sorted(view.tools if scope is None else scope)
         page = ids[offset : offset + limit]
-        return tuple(_pointer(view, view.tools[tool_id]) for tool_id in page), len(ids) > offset + limit
+        return tuple(_pointer(view, view.tools[tool_id]) for tool_id in page), len(ids) > offset + limit, False
     ranking = view.search(query[:MAX_QUERY_CHARS], limit=limit, offset=offset, scope=scope)
     pointers = tuple(_pointer(view, view.tools[hit.tool_id], hit.confidence) for hit in ranking.hits)
-    return pointers, ranking.total > offset + limit
+    return pointers, ranking.total > offset + limit, ranking.is_weak
 
 
 def _has_words(query: str) -> bool:

@@ -49,9 +49,12 @@ MISSING: Mapping[str, Any] = {
     "starting": {**STRINGS, "description": "Sources that have not listed their tools yet."},
     "unavailable": {**STRINGS, "description": "Sources that could not be listed."},
 }
+WEAK: Mapping[str, Any] = {
+    "weak": {"const": True, "description": "None of the results fits the query well: they are the closest ones."}
+}
 SUGGESTION: Mapping[str, Any] = {
-    "hints": {**STRINGS, "description": "What to try if nothing was found."},
-    "next_action": described("NextAction", "An operation to send if nothing was found."),
+    "hints": {**STRINGS, "description": "What to try if nothing fits."},
+    "next_action": described("NextAction", "An operation to send if nothing fits."),
 }
 _NODE: Mapping[str, Any] = {
     "name": STRING,

@@ -24,6 +24,7 @@ from toolcrib.operations.message_schemas import (
     PARTS,
     SUGGESTION,
     TOOL_RESULT,
+    WEAK,
     list_of,
     object_of,
     ref,
@@ -197,7 +198,7 @@ _ENTRIES = (
                 },
                 "next_cursor": CURSOR,
             },
-            {**MISSING, **SUGGESTION},
+            {**MISSING, **WEAK, **SUGGESTION},
         ),
         answer=Operations.search_tools,
         description_without_calls="Find tools by what they do, in plain words: pointers, best first, or what "

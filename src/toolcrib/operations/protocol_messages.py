@@ -231,7 +231,9 @@ class SearchPage:
     category_path: Path | None = None
     """The searched category; only set by `search_tool_by_category`."""
     suggestion: Suggestion | None = None
-    """What to try next, if nothing was found for a query."""
+    """What to try next, if nothing fits the query well."""
+    is_weak: bool = False
+    """Whether none of `results` fits the query well: they are the closest ones."""
 
     @property
     def tool_ids(self) -> tuple[str, ...]:
@@ -247,6 +249,7 @@ class SearchPage:
             "results": self._results(),
             "next_cursor": self.next_cursor,
             **self.missing.to_wire(),
+            **({"weak": True} if self.is_weak else {}),
             **(self.suggestion.to_wire() if self.suggestion is not None else {}),
         }
 

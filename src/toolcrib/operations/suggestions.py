@@ -138,8 +138,8 @@ def no_match(view: View, category: Path, wider: NextAction, searched: Searched, 
     """
     message, given = f"No tool in {shown(category)} matches this query.", wider.arguments
     query: str = given["query"]
-    if hits := view.search(query, limit=10, scope=searched).hits:
-        elsewhere = dict.fromkeys(view.ontology.places(view.tools[hit.tool_id])[0] for hit in hits)
+    if (ranking := view.search(query, limit=10, scope=searched)).fits:
+        elsewhere = dict.fromkeys(view.ontology.places(view.tools[hit.tool_id])[0] for hit in ranking.hits)
         # A search in one category can find nothing although its tool was a weak match in the whole catalog. So try it.
         tried = islice(elsewhere, MAX_TRIED)
         named = ", ".join(shown(path) for path in tried if finds(view, query, path, searched))
@@ -159,19 +159,20 @@ def no_match(view: View, category: Path, wider: NextAction, searched: Searched, 
 def nothing_found(
     view: View, query: str, tags: Sequence[str], tagged: Searched, *, include_unavailable: bool
 ) -> Suggestion:
-    """Return what to try after a search of the whole catalog that found nothing. `tagged` are all tools with the tags.
+    """Return what to try after a search of the whole catalog in which nothing fits. `tagged` are all tools with the
+    tags.
 
     The next action is a search with fewer conditions if it finds something, or a list of the top-level categories.
     """
     given: dict[str, Any] = {"query": query, "tags": [*tags], "include_unavailable": include_unavailable}
     asked = {key: value for key, value in given.items() if value}
-    if not include_unavailable and view.unavailable and view.search(query, limit=1, scope=tagged).hits:
+    if not include_unavailable and view.unavailable and view.search(query, limit=1, scope=tagged).fits:
         return Suggestion(
             ("There are matches, but they are unavailable. Search with `include_unavailable` to see the reasons.",),
             NextAction("search_tools", {**asked, "include_unavailable": True}),
         )
     anywhere = None if include_unavailable else view.available
-    if tags and view.search(query, limit=1, scope=anywhere).hits:
+    if tags and view.search(query, limit=1, scope=anywhere).fits:
         del asked["tags"]
         return Suggestion(("There are matches without the tag filter.",), NextAction("search_tools", asked))
     return Suggestion(("No tool matches this query well.", OTHER_WORDS), NextAction("list"))
@@ -183,7 +184,7 @@ def finds(view: View, query: str, path: Path, searched: Searched) -> bool:
         return False
     inside = view.ontology.within(branch)
     scope = inside & searched if isinstance(searched, Set) else inside
-    return bool(view.search(query, limit=1, scope=scope).hits)
+    return view.search(query, limit=1, scope=scope).fits
 
 
 def shown(path: Path) -> str:

@@ -41,6 +41,11 @@ class Ranking:
     is_weak: bool = False
     """Whether none of the hits fits well, so that only the best few are given."""
 
+    @property
+    def fits(self) -> bool:
+        """Whether a tool fits the query well."""
+        return bool(self.hits) and not self.is_weak
+
 
 def search(
     query: Query,
