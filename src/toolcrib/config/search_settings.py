@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -125,8 +125,8 @@ class SearchSettings(Settings):
 
     without: Annotated[tuple[str, ...], words(SIGNALS, "a signal")] = ()
     """Signals to turn off, of: {SIGNALS}."""
-    refuse: Flag = True
-    """`false` always returns the best matches, even if they have little to do with the query."""
+    refuse: Flag | None = None
+    """If no tool fits a query: `true` returns nothing, `false` everything. Without it, up to three weak results."""
     embedder: EmbedderSettings | None = None
     """An embedding model: a `folder`, or an `endpoint` and the name of its `model`."""
     history: Switch[HistorySettings | None] = None
@@ -135,8 +135,10 @@ class SearchSettings(Settings):
     def search(self, path: Path, where: str, environ: Mapping[str, str]) -> Search:
         """Return the settings of search. `where` is their place in the file at `path`."""
         weights = WEIGHTS.without(*self.without)
+        if self.refuse is not None:
+            weights = replace(weights, weak_results=0) if self.refuse else weights.refusing_nothing()
         return Search(
-            weights if self.refuse else weights.refusing_nothing(),
+            weights,
             None if self.embedder is None else self.embedder.config(path, f"{where}.embedder", environ),
             None if self.history is None else HistoryConfig(self.history.share, self.history.max_days),
         )
