@@ -53,7 +53,7 @@ FILLED = Before(_refuse_empty)
 """For a condition: an empty one could be meant to match nothing, or everything."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RuleSettings(Settings):
     """One rule of `toolcrib.policy.rules`. None means that the rule does not have the condition."""
 
@@ -95,7 +95,7 @@ class RuleSettings(Settings):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PolicySettings(Settings):
     """The settings under `toolcrib.policy`."""
 
@@ -149,7 +149,7 @@ class BearerToken:
     principal: Principal
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TokenSettings(Settings):
     """One entry of `toolcrib.auth.tokens`."""
 
@@ -237,7 +237,7 @@ class Auth:
 NO_AUTH = Auth()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AuthSettings(Settings):
     """The settings under `toolcrib.auth`."""
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from toolcrib.sources.declared.definition import DeclaredTools
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CategorySettings(Settings):
     """One category, with the categories below it."""
 
@@ -63,7 +63,7 @@ class CategorySettings(Settings):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BundleSettings(Settings):
     """One bundle."""
 
@@ -87,7 +87,7 @@ class BundleSettings(Settings):
 _KINDS = ("program", "env", "path", "package", "address")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CapabilitySettings(Settings):
     """One capability: how to check for it, and what to do without it."""
 
@@ -148,7 +148,7 @@ class CapabilitySettings(Settings):
         return host, port
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CatalogSections(Settings):
     """The settings that arrange the catalog."""
 

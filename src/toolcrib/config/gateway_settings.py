@@ -57,7 +57,7 @@ Bytes = Annotated[int, whole_number(_LEAST_ROOM, _MOST_ROOM, "bytes")]
 Pin = Annotated[Verdict | None, choice({each.value: each for each in Verdict})]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PinSettings(Settings):
     """The settings under `toolcrib.pins`. The names of most fields are those of `PinPolicy`."""
 
@@ -99,7 +99,7 @@ class PinSettings(Settings):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PluginSettings(Settings):
     """The settings under `toolcrib.sources.NAME` that a plugin can have."""
 
@@ -111,7 +111,7 @@ class PluginSettings(Settings):
     """`true` if the annotations of its tools (read-only, idempotent) can be relied on."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ServerLimits(Settings):
     """The limits for all servers, which each server can change for itself."""
 
@@ -137,7 +137,7 @@ class ServerLimits(Settings):
         return Capacity(self.max_concurrent_calls, self.max_queued_calls)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PersonalSettings(Settings):
     """What one principal's instance of an isolated server gets. An error in a value affects only this principal."""
 
@@ -160,7 +160,7 @@ class PersonalSettings(Settings):
 
 
 # The order of the bases is that of the documentation's table, from last to first.
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SourceSettings(ServerLimits, PluginSettings):
     """The settings under `toolcrib.sources.NAME`."""
 
@@ -180,7 +180,7 @@ def _read_plugins(value: object, place: str) -> bool | tuple[str, ...]:
     return read_strings(cast("list[object]", value), place)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ToolcribSettings(CatalogSections, ServerLimits):
     """All settings under `toolcrib`."""
 

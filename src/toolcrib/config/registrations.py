@@ -61,7 +61,7 @@ _HOMES = {Kind.OVERRIDE: "tools", Kind.BUNDLE: "bundles", Kind.CAPABILITY: "capa
 """The keys of the document that have rows by their names."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _Document(Settings):
     """The keys of a document."""
 

@@ -50,7 +50,7 @@ class Search:
 DEFAULT_SEARCH = Search()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class EmbedderSettings(Settings):
     """The settings under `toolcrib.search.embedder`."""
 
@@ -109,7 +109,7 @@ def _read_groups(value: object, _: str) -> tuple[tuple[str, ...], ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class HistorySettings(Settings):
     """The settings under `toolcrib.search.history`."""
 
@@ -119,7 +119,7 @@ class HistorySettings(Settings):
     """Days for which a call counts, if the audit keeps it that long."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SearchSettings(Settings):
     """The settings under `toolcrib.search`."""
 

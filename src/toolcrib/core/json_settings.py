@@ -39,6 +39,9 @@ class Settings:
     `__post_init__` may check several fields together. It and every reader report a problem with `ValueError` and a
     clause, such as "must be a string". The place of the value is added to it. A clause that begins with `.` continues
     that place: ".issuer: must be an https URL".
+
+    Subclasses that live only while a file is read have neither `eq` nor `repr`: creating these methods takes
+    milliseconds of every start, and a `repr` could show a secret.
     """
 
     __slots__ = ()
