@@ -55,7 +55,7 @@ async def register_command(words: tuple[str, ...], description: str, **options: 
     """Register a command as the tool ID. It runs without a shell, and each {name} in it becomes an argument.
 
     \b
-      toolcrib register command ops.disk_free --description "Free room on a disk." -- df -h -- {path}
+      toolcrib register command ops.disk_free --description "Free space on a disk." -- df -h -- {path}
     """
     _register(declaration={"description": description, "command": [*words]}, **options)
 
