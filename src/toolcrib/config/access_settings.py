@@ -64,7 +64,7 @@ class RuleSettings(Settings):
     scopes: Annotated[Strings | None, FILLED] = None
     """Scopes. The principal must have all of them."""
     paths: Annotated[Paths | None, FILLED] = None
-    """Paths of categories. The tool must be in one of them, or below."""
+    """Paths of categories. The tool must be in one of these categories, or in one below them."""
     tags: Annotated[Strings | None, FILLED] = None
     """Tags. The tool must have one of them."""
     sources: Annotated[Strings | None, FILLED] = None
@@ -72,8 +72,8 @@ class RuleSettings(Settings):
     tools: Annotated[Strings | None, FILLED] = None
     """Patterns of tool ids, of `SOURCE.NAME` for prompts, and of `SOURCE.URI` for resources."""
     annotations: Annotated[dict[str, Any] | None, FILLED] = None
-    """Annotations, true or false, that the tool must all have: {HINTS}. Annotations of a source that is not `trusted`
-    can only make the decision stricter."""
+    """Annotations with true or false: {HINTS}. The tool must have all of them. Annotations of a source that is not
+    `trusted` can only make the decision stricter."""
 
     def rule(self, categories: Categories, names: Mapping[str, str]) -> Rule:
         """Return the rule. `categories` and `names` are as for `PolicySettings.policy`.

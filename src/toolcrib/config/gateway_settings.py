@@ -62,28 +62,27 @@ class PinSettings(Settings):
     """The settings under `toolcrib.pins`. The names of most fields are those of `PinPolicy`."""
 
     text: Pin = None
-    """For a tool that differs from its pin: only words changed (`quarantine`)."""
+    """The verdict if only the wording of a pinned definition changed (`quarantine`)."""
     compatible: Pin = None
-    """For a tool that differs from its pin: the schemas changed, and every call that was valid still is
-    (`quarantine`)."""
+    """The verdict if the schemas of a pinned definition changed, but every valid call is still valid (`quarantine`)."""
     breaking: Pin = None
-    """For a tool that differs from its pin: a call that was valid may fail (`quarantine`)."""
+    """The verdict if a call that the pinned definition allowed may now fail (`quarantine`)."""
     weakened: Pin = None
-    """For a tool that differs from its pin: the annotations about its behaviour changed (`quarantine`)."""
+    """The verdict if the annotations of a pinned tool changed, such as read-only (`quarantine`)."""
     source: Pin = None
-    """For a tool that differs from its pin: a different command or URL runs it (`quarantine`)."""
+    """The verdict if a different command or URL runs a pinned tool (`quarantine`)."""
     new: Pin = None
-    """For a tool that is not pinned, if others of its source are (`quarantine`)."""
+    """The verdict on a tool that is not pinned, if other tools of its source are pinned (`quarantine`)."""
     unpinned: Pin = None
-    """For the tools of a source without any pins (`pass`)."""
+    """The verdict on the tools of a source without any pins (`pass`)."""
     unreadable: Pin = None
-    """For all tools while the pins cannot be read (`quarantine`)."""
+    """The verdict on all tools while the file with the pins cannot be read (`quarantine`)."""
     suspicious: Pin = None
-    """For a definition that is not pinned and contains something suspicious (`warn`)."""
+    """The verdict on a definition that is not pinned and contains something suspicious (`warn`)."""
     rules: Annotated[tuple[str, ...] | None, words(RULES, "a rule")] = None
-    """The rules that find suspicious definitions: those that `toolcrib lint` lists as suspicious (all)."""
+    """The lint rules that find suspicious definitions. By default, all rules that `toolcrib lint` calls suspicious."""
     otherwise: Pin = None
-    """The value for all keys above that are not set: `pass`, `warn`, or `quarantine` until you pin."""
+    """The verdict for each key above that you do not set: `pass`, `warn`, or `quarantine` until you pin."""
     quarantined: Annotated[str, choice(("last", "hidden"))] = "last"
     """`last` shows the pinned definition of a quarantined tool while calls with it are valid; `hidden` never does."""
     older_handles: Flag = DEFAULT_PINS.takes_older
@@ -104,11 +103,11 @@ class PluginSettings(Settings):
     """The settings under `toolcrib.sources.NAME` that a plugin can have."""
 
     title: Text = ""
-    """A title to show instead of the server's own."""
+    """A title that replaces the server's own title."""
     summary: Text = ""
     """One line that says what the server is for. Models read it before they search."""
     trusted: Flag = False
-    """`true` if the annotations of its tools (read-only, idempotent) can be relied on."""
+    """`true` if Toolcrib may rely on the annotations of its tools (read-only, idempotent)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -122,11 +121,11 @@ class ServerLimits(Settings):
     call_timeout_s: Seconds = DEFAULT_PATIENCE.call_s
     """Seconds that a server may take to answer a call."""
     idle_timeout_s: Seconds = DEFAULT_PATIENCE.idle_s
-    """Seconds without a call after which a server with cached definitions is stopped."""
+    """Seconds without a call after which Toolcrib stops a server with cached definitions."""
     max_concurrent_calls: Annotated[int, whole_number(1, _MOST_CALLS, "calls")] = DEFAULT_CAPACITY.concurrent_calls
     """Calls that run on one server at the same time."""
     max_queued_calls: Annotated[int, whole_number(0, _MOST_CALLS, "calls")] = DEFAULT_CAPACITY.queued_calls
-    """Calls to one server that wait for a free place, in order. One more is refused."""
+    """Calls that wait in the queue of one server. Toolcrib refuses any further call."""
 
     @property
     def patience(self) -> Patience:
@@ -165,11 +164,11 @@ class SourceSettings(ServerLimits, PluginSettings):
     """The settings under `toolcrib.sources.NAME`."""
 
     plain_names: Flag = False
-    """`true` keeps the server's own names of prompts and resources, and of tools where they are listed."""
+    """`true` keeps the server's own names of prompts and resources. With `--operations all`, also of tools."""
     isolation: Annotated[Isolation | None, choice(get_args(Isolation))] = None
     """`shared` (the default), or `principal`: each principal gets a separate instance of the server."""
     principals: Section[dict[str, PersonalSettings] | None] = None
-    """Who gets an isolated server, by principal id, with separate `headers` or `env` for each."""
+    """The principals that get an isolated server, by id, each with its own `headers` or `env`."""
 
 
 def _read_plugins(value: object, place: str) -> bool | tuple[str, ...]:
@@ -187,18 +186,18 @@ class ToolcribSettings(CatalogSections, ServerLimits):
     calls_per_minute: Annotated[int, whole_number(0, _MOST_CALLS, "calls")] = DEFAULT_RATE.calls_per_minute
     """Calls that each principal may make per minute; 0 means no limit."""
     burst_calls: Annotated[int | None, whole_number(1, _MOST_CALLS, "calls")] = None
-    """How many of these calls may come at the same time (all of them)."""
+    """How many of these calls a principal may make at the same time (all of them)."""
     lookups_per_minute: Annotated[int | None, whole_number(0, OPERATIONS_PER_CALL * _MOST_CALLS, "calls")] = None
     """Operations of all kinds that each principal may send per minute, including calls and refused requests; 0 means no
-    limit (5000, or five times `calls_per_minute` or `burst_calls` if that is more; no limit if `calls_per_minute` is
-    0). A third of them may come at the same time."""
+    limit. A principal may send a third of them at the same time. Default: 5000, or five times `calls_per_minute` or
+    `burst_calls` if that is more; no limit if `calls_per_minute` is 0."""
     max_isolated_principals: Annotated[int, whole_number(1, _MOST_PRINCIPALS, "principals")] = MAX_ISOLATED_PRINCIPALS
-    """Principals whose isolated servers run at the same time. When there are more, the servers of the principal that
-    was inactive longest are stopped."""
+    """Principals whose isolated servers run at the same time. If there are more, Toolcrib stops the servers of the
+    principal that was inactive for the longest time."""
     max_text_bytes: Bytes = DEFAULT_ROOM.text
-    """The maximum text in one result, in bytes of UTF-8. The rest is delivered in pages."""
+    """The maximum text in one result, in bytes of UTF-8. Longer text is split into pages."""
     max_binary_bytes: Bytes = DEFAULT_ROOM.binary
-    """The maximum size of an image, audio or file in a result. Larger ones are left out."""
+    """The maximum size of an image, a sound or a file in a result, in bytes. Larger ones are left out."""
     plugins: Annotated[bool | tuple[str, ...] | None, Reader(_read_plugins)] = None
     """Which installed plugins to load: `true` (all), `false`, or a list of names (`true`)."""
     policy: Section[PolicySettings | None] = None

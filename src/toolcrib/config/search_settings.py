@@ -114,9 +114,9 @@ class HistorySettings(Settings):
     """The settings under `toolcrib.search.history`."""
 
     share: Annotated[tuple[tuple[str, ...], ...], Reader(_read_groups)] = ()
-    """Lists of patterns of principals. Principals that match one list share their past calls; others do not."""
+    """Lists of patterns of principal ids. Principals that match the same list share their past calls."""
     max_days: Annotated[int, whole_number(1, _MOST_DAYS, "days")] = 90
-    """Days for which a call counts, if the audit keeps it that long."""
+    """Days for which search uses a past call. The audit must keep the call for that long."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -124,13 +124,14 @@ class SearchSettings(Settings):
     """The settings under `toolcrib.search`."""
 
     without: Annotated[tuple[str, ...], words(SIGNALS, "a signal")] = ()
-    """Signals to turn off, of: {SIGNALS}."""
+    """Signals to turn off. The signals are {SIGNALS}."""
     refuse: Flag | None = None
     """If no tool fits a query: `true` returns nothing, `false` everything. Without it, up to three weak results."""
     embedder: EmbedderSettings | None = None
     """An embedding model: a `folder`, or an `endpoint` and the name of its `model`."""
     history: Switch[HistorySettings | None] = None
-    """`true` lets search learn from each principal's past calls; an object says who shares them (`false`)."""
+    """`true` lets search learn from each principal's past calls. An object has settings, such as who shares them
+    (`false`)."""
 
     def search(self, path: Path, where: str, environ: Mapping[str, str]) -> Search:
         """Return the settings of search. `where` is their place in the file at `path`."""
