@@ -126,7 +126,7 @@ class SearchSettings(Settings):
     without: Annotated[tuple[str, ...], words(SIGNALS, "a signal")] = ()
     """Signals to turn off. The signals are {SIGNALS}."""
     refuse: Flag | None = None
-    """If no tool fits a query: `true` returns nothing, `false` everything. Without it, up to three weak results."""
+    """What a search returns if no tool fits: `true` nothing, `false` a full page. Default: up to three weak results."""
     embedder: EmbedderSettings | None = None
     """An embedding model: a `folder`, or an `endpoint` and the name of its `model`."""
     history: Switch[HistorySettings | None] = None
