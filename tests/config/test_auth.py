@@ -72,6 +72,7 @@ def test_an_issuer_is_read_with_what_is_usual() -> None:
         ({"jwt": {**JWT, "jwks_url": "file:///etc/keys"}}, "toolcrib.auth.jwt.jwks_url"),
         ({"jwt": {**JWT, "algorithms": ["HS256"]}}, "toolcrib.auth.jwt.algorithms"),
         ({"jwt": {**JWT, "algorithms": ["none"]}}, "toolcrib.auth.jwt.algorithms"),
+        ({"jwt": {**JWT, "principal_claim": False}}, "toolcrib.auth.jwt.principal_claim"),
         ({"jwt": {**JWT, "secret": "x"}}, "unknown key `secret`"),
         ({"jwt": {**JWT, "shares_principals": "no"}}, "toolcrib.auth.jwt.shares_principals"),
         ({"public_url": "tools.example.com"}, "toolcrib.auth.public_url"),

@@ -219,17 +219,21 @@ async def test_a_row_that_cannot_be_read_is_told_of_and_in_the_way_of_nothing(pa
         ("capability", "odd", {"program": "a", "env": "b"}),
         ("override", "ops.*", {"tagz": []}),
         ("bundle", "damaged", None),
+        ("category", "twice", {}),
     )
     with sqlite3.connect(path) as other:
+        other.execute("""UPDATE registrations SET body = '{"title": "a", "title": "b"}' WHERE name = 'twice'""")
         other.execute("UPDATE registrations SET body = CAST(x'fffe' AS TEXT) WHERE name = 'damaged'")
     other.close()
     async with Toolcrib(registrations=store) as crib:
         assert ids(crib) == ["ops.disk"]
         names = [problem.partition(":")[0].split("`")[1] for problem in crib.registration_problems]
-        assert sorted(names) == ["B", "damaged", "noname", "odd", "of a newer version", "ops.*", "ops.bad", "orphan"]
+        assert sorted(names) == [
+            "B", "damaged", "noname", "odd", "of a newer version", "ops.*", "ops.bad", "orphan", "twice",
+        ]  # fmt: skip
         crib.register(ToolBundle("good"))
         crib.unregister("tool", "ops.bad")
-    assert len(store.all()) == 10
+    assert len(store.all()) == 11
 
 
 def test_what_the_program_has_of_its_own_wins_too(path: Path) -> None:

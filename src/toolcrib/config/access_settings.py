@@ -178,7 +178,7 @@ def may_be_principal(name: str) -> bool:
 
 
 def _read_claim(value: object, place: str) -> str:
-    return read_string(value or "sub", place)
+    return "sub" if value is None else read_string(value, place) or "sub"
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ DEFAULT_ROOM = Room()
 
 
 def _read_path(value: object, place: str) -> Path | None:
-    path = read_string(value or "", place)
+    path = "" if value is None else read_string(value, place)
     try:
         return Path(path).expanduser() if path else None
     except RuntimeError as error:  # `~name`, and there is no such user
@@ -57,7 +57,7 @@ def _read_path(value: object, place: str) -> Path | None:
 
 
 def _read_patterns(value: object, place: str) -> tuple[str, ...]:
-    patterns = read_strings(value or (), place)
+    patterns = () if value is None else read_strings(value, place)
     if not all(map(is_pattern, patterns)):
         raise ValueError("each string needs a letter or a digit")
     return patterns

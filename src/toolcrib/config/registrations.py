@@ -201,11 +201,13 @@ def _members(rows: Iterable[Registration]) -> JsonObject:
                 here = _at(members["declared"], row.name)
                 tools = here.pop("tools", JsonObject())
                 here.update({**body, "tools": tools})
+                here.repeated += body.repeated
             case Kind.CATEGORY:
                 path = category_path(row.name)
                 here = _at(members["categories"], *[step for name in path for step in (name, "categories")][:-1])
                 below = here.pop("categories", None)
                 here.update(body if below is None else {**body, "categories": below})
+                here.repeated += body.repeated
             case _:
                 members[_HOMES[Kind(row.kind)]][row.name] = body
     return members
