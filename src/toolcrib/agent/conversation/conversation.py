@@ -38,6 +38,8 @@ from toolcrib.agent.conversation.messages import (
 from toolcrib.agent.sections import SectionPath, SectionState, SetVisibilityOverride, ToolsInjected, dotted, undotted
 from toolcrib.core.errors import InvalidPrompt
 
+logger = logging.getLogger(__name__)
+
 NOTHING_OPENED = SectionState()
 
 LAYOUT = 1
@@ -197,8 +199,6 @@ class ConversationState:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidPrompt("Not a saved conversation.") from error
 
-
-logger = logging.getLogger(__name__)
 
 ConversationListener: TypeAlias = Callable[[ConversationEvent], None]
 """Receives each event after the state has changed. Errors that it raises are logged and ignored."""

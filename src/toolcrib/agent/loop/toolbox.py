@@ -32,6 +32,8 @@ from toolcrib.operations.catalog_operations import MAX_LIMIT
 from toolcrib.operations.operation_table import CALLS, OPERATIONS
 from toolcrib.operations.protocol_messages import Expansion
 
+logger = logging.getLogger(__name__)
+
 MAX_POINTERS = 200
 """How many tools of one category a section shows. For larger categories, give the model a search."""
 
@@ -61,8 +63,6 @@ class SessionCatalog:
                 break
         return found[:MAX_POINTERS]
 
-
-logger = logging.getLogger(__name__)
 
 _SHOWING = ("search_tools", "expand_tool")
 """Operations whose answers contain definitions. The shown tools must be callable."""

@@ -25,6 +25,8 @@ from toolcrib.sources.mcp.pages import walk
 from toolcrib.sources.mcp.shapes import LIST_KEYS, is_definition
 from toolcrib.sources.tool_definitions import read_definitions
 
+logger = logging.getLogger(__name__)
+
 SLOW_PAGES = 10
 """The whole list may take as long as this many pages may. A longer list must arrive faster per page."""
 
@@ -188,8 +190,6 @@ async def _list(
         warnings.append(f"{odd} of the definitions in its answers to {method} are invalid")
     return tuple(kept.values()), warnings
 
-
-logger = logging.getLogger(__name__)
 
 EXTRAS_WAIT_S = 2.0
 """How long the tools of a server wait for its prompts and resources, in seconds."""

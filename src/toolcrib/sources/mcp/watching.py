@@ -67,9 +67,6 @@ async def follow_changes(connection: Connection, name: str, changed: Callable[[]
         changed()  # changes in between were missed
 
 
-logger = logging.getLogger(__name__)
-
-
 class Watching:
     """The resources that clients subscribe to, kept across connections."""
 
