@@ -189,16 +189,24 @@ def test_a_node_of_many_tools_is_summed_up_in_the_words_that_tell_it_from_its_ne
         "four": [*of_things(["shop train", "shop ticket", "shop station"]).values()],
     }
     summaries = summaries_of(nodes)
-    assert summaries["one"].split(", ")[0] in {"invoice", "customer", "payment"}
-    assert summaries["two"].split(", ")[0] in {"playlist", "singer", "album"}
+    assert summaries["one"].removeprefix("Tools about ").split(", ")[0] in {"invoice", "customer", "payment"}
+    assert summaries["two"].removeprefix("Tools about ").split(", ")[0] in {"playlist", "singer", "album"}
     assert all(word in summaries["one"] for word in ("invoice", "customer", "payment"))
     assert len(summaries["one"]) <= SUMMARY_CHARS
+
+
+def test_a_summary_is_a_sentence_that_names_few_tools_and_describes_many() -> None:
+    few = [Tool("s", f"{verb}_note", f"Notes of the diary: {verb} one.") for verb in ("read", "write")]
+    many = [Tool("s", f"sell_{at}", "Sells an apple, a pear or a plum.") for at in range(30)]
+    summaries = summaries_of({"few": few, "many": many})
+    assert summaries["few"] == "Tools about diary: read_note and write_note."
+    assert summaries["many"] == "Tools about sell, plum, pear and apple."
 
 
 def test_a_summary_soon_speaks_of_the_few_as_well_as_of_the_many() -> None:
     many = [Tool("s", f"invoice_{at}", f"Invoice customer payment tax ledger {at}.") for at in range(20)]
     few = [Tool("s", f"garden_{at}", "Water the roses.") for at in range(4)]
-    assert "garden" in summaries_of({"": [*many, *few]})[""].split(", ")[:3]
+    assert "garden" in summaries_of({"": [*many, *few]})[""].removeprefix("Tools about ").split(", ")[:3]
 
 
 def test_a_summary_holds_no_word_that_any_tool_may_be_described_with() -> None:

@@ -98,7 +98,7 @@ def grouped(tools: Mapping[str, Tool], *, at_most: int = MAX_TOOLS, taken: Colle
 
 
 def summaries_of(nodes: Mapping[str, Collection[Tool]]) -> Mapping[str, str]:
-    """Return a summary for each of several sibling categories: names of tools if they are few, then typical words.
+    """Return a summary for each of several sibling categories: one sentence with typical words, and names if few.
 
     Words that distinguish a category from the others come first. A summary has at most `SUMMARY_CHARS` characters, and
     is empty if there are no tools. Recent results are cached.
@@ -255,13 +255,13 @@ def _unused(name: str, used: set[str]) -> str:
 
 
 def _summary(inside: Collection[Tool], texts: _Texts) -> str:
+    """Return one sentence: what the tools are about, and their names if they are few."""
     ordered = sorted(inside, key=lambda tool: tool.id)
-    chars_left = min(SUMMARY_CHARS, 100 + 10 * len(ordered))
-    names = ", ".join(sorted({" ".join(tool.name.split()) for tool in ordered})) if len(ordered) <= MAX_TOOLS else ""
-    if len(names) > SUMMARY_CHARS:
-        names = ""
-    said = {term for term, _ in _said(names)}
-    chars_left -= len(names)
+    names = sorted({" ".join(tool.name.split()) for tool in ordered}) if len(ordered) <= MAX_TOOLS else []
+    if sum(len(name) + 2 for name in names) > SUMMARY_CHARS - len(_ABOUT):
+        names = []
+    said = {term for name in names for term, _ in _said(name)}
+    chars_left = min(SUMMARY_CHARS, 100 + 10 * len(ordered)) - sum(len(name) + 2 for name in names) - len(_ABOUT)
     found: list[str] = []
     for term in _telling(ordered, texts):
         word = texts.word(term)
@@ -269,7 +269,16 @@ def _summary(inside: Collection[Tool], texts: _Texts) -> str:
         if chars_left < 0:
             break
         found += [] if term in said else [word]
-    return "; ".join(part for part in (names, ", ".join(found)) if part)
+    about = f"{_ABOUT}{_listed(found)}" if found else ""
+    sentence = ": ".join(part for part in (about, _listed(names)) if part)
+    return f"{sentence}." if sentence else ""
+
+
+_ABOUT = "Tools about "
+
+
+def _listed(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
 def _telling(ordered: Sequence[Tool], texts: _Texts) -> Iterator[str]:
