@@ -382,7 +382,7 @@ from tests.audit.auditing import performed
 from toolcrib.operations.calling.approval_store import ApprovalStore
 from toolcrib.audit.store import AuditStore
 from toolcrib.agent.conversation_store import ConversationStore, StoredConversation
-from toolcrib.sources.definition_cache import DefinitionStore, Kept
+from toolcrib.sources.definition_cache import DefinitionStore, CachedDefinitions
 from toolcrib.definitions.pins import Pin, PinStore, Seen
 from toolcrib.config.registration_store import Registration, RegistrationStore
 from toolcrib.search.vector_store import VectorStore
@@ -405,7 +405,7 @@ async def main():
     await approvals.keep("ada", "git.push", "d")
     registrations.update(lambda rows: (Registration("tool", "a.b", "{}"),))
     await conversations.keep(StoredConversation("1", "/", (), "About this", "all", 1.0, b"[]"))
-    definitions.save("key", Kept(1.0, b"{}"))
+    definitions.save("key", CachedDefinitions(1.0, b"{}"))
     vectors.put_many("m", [bytes(16)], np.ones((1, 8)))
     audit.record(performed(1))
     await until_written()
@@ -424,8 +424,8 @@ async def main():
         assert await approvals.holds("ada", "git.push", "d")
         assert [each.name for each in registrations.all()] == ["a.b"]
         assert await conversations.get("1") is not None
-        definitions.save("key", Kept(2.0, b"{}"))
-        assert definitions.load("key") == Kept(2.0, b"{}")
+        definitions.save("key", CachedDefinitions(2.0, b"{}"))
+        assert definitions.load("key") == CachedDefinitions(2.0, b"{}")
         vectors.put_many("m", [number.to_bytes(16, "big")], np.ones((1, 8)))
         assert vectors.count() == number + 1
         audit.record(performed(number))

@@ -148,7 +148,7 @@ def test_of_a_page_that_was_refused_it_is_told_what_was_held_back(
     files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never = replace(WEIGHTS.by_words, refused=1.0, refused_of_bare=1.0)
-    strict = replace(DEFAULT_SEARCH, weights=replace(WEIGHTS, by_words=never))
+    strict = replace(DEFAULT_SEARCH, weights=replace(WEIGHTS, by_words=never, weak_results=0))
     monkeypatch.setattr("toolcrib.cli.eval_command.DEFAULT_SEARCH", strict)
     lenient = write_config(tmp_path / "lenient.json", toolcrib={"search": {"refuse": False}})
     report = toolcrib("eval", *files, "--compare", lenient, "--json").json

@@ -113,10 +113,10 @@ def test_threads_share_a_store(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from toolcrib.sources.definition_cache import DefinitionStore, Kept
+from toolcrib.sources.definition_cache import DefinitionStore, CachedDefinitions
 with DefinitionStore(Path(sys.argv[1])) as store:
     for number in range(100):
-        store.save(store.key({"n": number}), Kept(number, sys.argv[2].encode()))
+        store.save(store.key({"n": number}), CachedDefinitions(number, sys.argv[2].encode()))
     sys.exit(store.problem)
 """
 
@@ -137,16 +137,16 @@ def test_two_processes_share_one_file(fresh: bool, tmp_path: Path) -> None:
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from toolcrib.sources.definition_cache import DefinitionStore, Kept
+from toolcrib.sources.definition_cache import DefinitionStore, CachedDefinitions
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 with DefinitionStore(Path(sys.argv[1])) as store:
-    store.save(store.key({"command": "small"}), Kept(1.0, b"small"))
+    store.save(store.key({"command": "small"}), CachedDefinitions(1.0, b"small"))
     print(store.problem)
-    store.save(store.key({"command": "large"}), Kept(1.0, bytes(1_000_000)))
+    store.save(store.key({"command": "large"}), CachedDefinitions(1.0, bytes(1_000_000)))
     print(store.problem is not None, store.load(store.key({"command": "small"})))
-    store.save(store.key({"command": "more"}), Kept(1.0, b"more"))
+    store.save(store.key({"command": "more"}), CachedDefinitions(1.0, b"more"))
 """
 
 

@@ -207,7 +207,7 @@ async def test_nothing_is_refused_where_the_configuration_says_so(tmp_path: Path
         for name, each in told.items()
     }
     config, declared = tmp_path / "mcp.json", {"notes": {"tools": tools}}
-    write_config(config, toolcrib={"declared": declared})
+    write_config(config, toolcrib={"declared": declared, "search": {"refuse": True}})
     query = "quarterly revenue forecast of the northern sales region and of all its biggest customers behind schedule"
     async with served(config) as client:
         assert await tools_for(client, query) == []

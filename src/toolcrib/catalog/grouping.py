@@ -255,8 +255,10 @@ def _unused(name: str, used: set[str]) -> str:
 
 
 def _summary(inside: Collection[Tool], texts: _Texts) -> str:
-    """Return one sentence: what the tools are about, and their names if they are few."""
+    """Return one sentence: what the tools are about, and their names if they are few. A lone tool says it itself."""
     ordered = sorted(inside, key=lambda tool: tool.id)
+    if len(ordered) == 1 and (summary := ordered[0].summary):
+        return f"{' '.join(ordered[0].name.split())[:NAME_CHARS]}: {summary}"[:SUMMARY_CHARS]
     names = sorted({" ".join(tool.name.split()) for tool in ordered}) if len(ordered) <= MAX_TOOLS else []
     if sum(len(name) + 2 for name in names) > SUMMARY_CHARS - len(_ABOUT):
         names = []

@@ -164,7 +164,7 @@ async def test_a_change_that_it_announces_reaches_the_catalog(addresses: dict[st
 
 @EVERY_KIND
 async def test_configured_headers_travel_with_every_call(addresses: dict[str, str], kind: str) -> None:
-    async with crib_of(server_of(addresses, kind, **{"X-PromptsAndResources": "top"})) as crib:
+    async with crib_of(server_of(addresses, kind, **{"X-Shelf": "top"})) as crib:
         assert (await call(crib, "header", name="x-shelf")).text == "top"
 
 
