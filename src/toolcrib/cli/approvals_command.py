@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--revoke", metavar="NUMBER", type=int, multiple=True, help="Ask people again about this one.")
+@click.option(
+    "--revoke",
+    metavar="NUMBER",
+    type=int,
+    multiple=True,
+    help="Withdraw the approval with this number. Repeatable.",
+)
 @click.option("--store", metavar="FILE", type=FILE, help="The file with the approvals.")
 @json_option
 @asynchronous

@@ -105,8 +105,8 @@ async def audit(
 ) -> None:
     """Show what agents searched for, expanded and called, and how it ended. Prints the latest traces, newest last.
 
-    TRACE is the beginning of a trace id: it shows everything known about that trace. To delete traces, run `toolcrib
-    audit forget`, which has its own --help.
+    A trace is a search with the expansions and calls that followed it. With TRACE, the beginning of a trace id, the
+    command shows everything about that trace. To delete traces, run `toolcrib audit forget`, which has its own --help.
     """
     display = JsonLines() if as_json else Blocks(whole=trace is not None)
     if limit is None:

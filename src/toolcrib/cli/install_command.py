@@ -33,7 +33,7 @@ _STYLES = {"+++": "bold", "---": "bold", "+": "green", "-": "red", "@": "cyan"}
 @click.option(
     "--scope",
     type=click.Choice(["user", "local", "project"]),
-    help="Who gets the change: `user` (you, in every project; the default), `local` (you, in this project), "
+    help="Whose configuration to change: `user` (you, in every project; the default), `local` (you, in this project), "
     "`project` (everyone in this project).",
 )
 @click.option(
@@ -42,9 +42,13 @@ _STYLES = {"+++": "bold", "---": "bold", "+": "green", "-": "red", "@": "cyan"}
     type=FILE,
     envvar="TOOLCRIB_CONFIG",
     show_envvar=True,
-    help="The mcp.json that Toolcrib serves. Default: one in Toolcrib's own folder.",
+    help="The mcp.json for Toolcrib to serve. Default: one that `install` creates in Toolcrib's own folder.",
 )
-@click.option("--move/--keep", default=None, help="Move the client's servers behind Toolcrib, or keep them in place.")
+@click.option(
+    "--move/--keep",
+    default=None,
+    help="Move the client's servers to Toolcrib's mcp.json, or leave them in the client's configuration.",
+)
 @yes_option
 @click.option("--dry-run", is_flag=True, help="Show the change, but write nothing.")
 @click.option("--undo", "take_back", is_flag=True, help="Restore the previous configuration.")
@@ -60,7 +64,7 @@ def install(
     take_back: bool,
     as_json: bool,
 ) -> None:
-    """Add `toolcrib serve` to the configuration of CLIENT as an MCP server, and move its other servers behind it.
+    """Add `toolcrib serve` to the configuration of CLIENT as an MCP server, and move the other servers to Toolcrib.
 
     CLIENT is claude-code, claude-desktop, cursor, vscode or zed.
 

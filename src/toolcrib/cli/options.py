@@ -23,7 +23,7 @@ config_option = click.option(
     envvar="TOOLCRIB_CONFIG",
     show_default=True,
     show_envvar=True,
-    help="The mcp.json whose servers make up the catalog.",
+    help="The mcp.json with your servers and Toolcrib's settings.",
 )
 
 
@@ -66,7 +66,7 @@ as_option = click.option(
     "--as",
     "principal",
     metavar="NAME",
-    help="Show what this principal sees, with the scopes of its first token in the configuration.",
+    help="Show what this principal sees. Its scopes are those of its first token in the configuration.",
 )
 bundle_option = click.option("--bundle", metavar="NAME", help="Use only the tools of this bundle.")
 no_audit_option = click.option("--no-audit", is_flag=True, help="Turn the audit off, even if CONFIG turns it on.")

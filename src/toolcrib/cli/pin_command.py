@@ -52,7 +52,7 @@ _NEW = {PinState.NEW, PinState.UNPINNED}
 @config_option
 @yes_option
 @click.option("--full", is_flag=True, help="Show each new or changed definition in full.")
-@click.option("--by", metavar="NAME", help="Who pins. Default: your user name on this system.")
+@click.option("--by", metavar="NAME", help="Record this name with the pins. Default: your user name on this system.")
 @click.option("--remove", "mode", flag_value="remove", help="Remove pins instead. No server starts.")
 @click.option("--list", "mode", flag_value="list", help="Show what is pinned. No server starts.")
 @click.option("--log", "mode", flag_value="log", help="Show the history of all pins. No server starts.")

@@ -24,7 +24,7 @@ from toolcrib.sources.declared.template import Template
 
 @click.group()
 def register() -> None:
-    """Register a tool in addition to the configuration. It survives restarts, and running gateways pick it up.
+    """Register a tool in addition to those of the configuration. It survives restarts. Running gateways load it.
 
     To register other kinds of tools, categories or bundles, use `toolcrib import`.
     """

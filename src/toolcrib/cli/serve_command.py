@@ -68,8 +68,8 @@ def _collecting_no_garbage() -> Generator[None]:
 @operations_option(
     "[compact|full|guarded|discovery|all|NAME,NAME...]",
     "Which tools a client sees: `compact` (four), `full` (six), `guarded` (adds call_read_only_tool), "
-    "`discovery` (finds by category), `all` (every tool, for clients that search by themselves), or the operations "
-    "that you name, such as list,search_tools,expand_tool.",
+    "`discovery` (has list_categories instead of list), `all` (every tool, for clients that search by themselves), "
+    "or the operations that you name, such as list,search_tools,expand_tool.",
 )
 @click.option(
     "--cache",
@@ -95,9 +95,10 @@ def serve(
 ) -> None:
     """Serve the tools of CONFIG's servers over MCP, on standard input and output or over HTTP.
 
-    A client sees four tools: list, search_tools, expand_tool and call_tool. You can edit CONFIG while the gateway
-    runs: it applies the changes. It caches tool definitions, so after the first start it starts a server only when
-    one of its tools is called. To use it, replace the servers in your client's configuration with this entry:
+    A client sees four tools: list, search_tools, expand_tool and call_tool. You can edit CONFIG while the gateway runs:
+    the gateway applies the changes. The gateway caches tool definitions. So after its first start, it starts a server
+    only when a tool of that server is called. To use the gateway, replace the servers in your client's
+    configuration with this entry:
 
     \b
       {"mcpServers": {"toolcrib": {"command": "toolcrib", "args": ["serve", "/path/to/mcp.json"]}}}

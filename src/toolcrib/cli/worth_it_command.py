@@ -140,8 +140,9 @@ _VERDICTS = {True: "worth it", False: "leave it", None: "cannot tell"}
 @json_option
 @asynchronous
 async def worth_it(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> int:
-    """Compare the tokens of all definitions of CONFIG's servers, as a client shows them to a model, with Toolcrib's
-    cost.
+    """Compare how many tokens a model reads with Toolcrib, and without it.
+
+    Without Toolcrib, a model reads all definitions of CONFIG's servers.
 
     Ends with a verdict: worth it, or not. Exits with 1 if the verdict depends on servers that cannot be listed.
     """
