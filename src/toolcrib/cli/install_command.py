@@ -51,7 +51,7 @@ _STYLES = {"+++": "bold", "---": "bold", "+": "green", "-": "red", "@": "cyan"}
 )
 @yes_option
 @click.option("--dry-run", is_flag=True, help="Show the change, but write nothing.")
-@click.option("--undo", "take_back", is_flag=True, help="Restore the previous configuration.")
+@click.option("--undo", is_flag=True, help="Restore the previous configuration.")
 @json_option
 def install(
     client: str,
@@ -61,7 +61,7 @@ def install(
     move: bool | None,
     yes: bool,
     dry_run: bool,
-    take_back: bool,
+    undo: bool,
     as_json: bool,
 ) -> None:
     """Add `toolcrib serve` to the configuration of CLIENT as an MCP server, and move the other servers to Toolcrib.
@@ -76,13 +76,13 @@ def install(
     if chosen not in known.places:
         there = ", ".join(known.places)
         raise click.UsageError(f"{known.title} has no scope `{chosen}`; it has: {there}.")
-    if take_back and (is_typed("config") or move is not None):
+    if undo and (is_typed("config") or move is not None):
         raise click.UsageError(
             "--undo restores the previous configuration. It takes neither --config nor --move or --keep."
         )
     confirmation = _Confirmation(yes=yes, dry_run=dry_run, as_json=as_json)
     try:
-        if take_back:
+        if undo:
             _undo(known, chosen, confirmation)
         else:
             _install(known, chosen, config, move, confirmation)
