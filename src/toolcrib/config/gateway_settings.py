@@ -86,7 +86,7 @@ class PinSettings(Settings):
     quarantined: Annotated[str, choice(("last", "hidden"))] = "last"
     """`last` shows the pinned definition of a quarantined tool while calls with it are valid; `hidden` never does."""
     older_handles: Flag = DEFAULT_PINS.takes_older
-    """`true` accepts an older handle while the current definition accepts every call that it allowed."""
+    """`true` accepts an older handle if the current definition accepts every call that the older one allowed."""
 
     def pins(self) -> PinPolicy:
         """Return the pin policy."""
