@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toolcrib.core.tools import Tool
+from toolcrib.sources.base import server_summary
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 SETS = ("toolbench", "bfcl", "sealtools", "metatool")
@@ -71,6 +72,16 @@ def set_rows(name: str) -> Iterator[Row]:
         tool = Tool(row["server"] or "set", row["name"], row["description"] or "", row["input_schema"] or {})
         tool.__dict__["id"] = row["id"]
         yield Row(tool, tuple(row["category"] or ()), row["server"] or "")
+
+
+def published_rows() -> Iterator[Row]:
+    """The tools of published servers, with the words that a gateway knows of each server."""
+    for server, answer in json.loads((SHARED / "real-servers" / "tools.json").read_text()).items():
+        info = answer.get("server_info") or {}
+        summary = server_summary(answer.get("instructions"), info.get("description"))
+        said = " ".join((server, info.get("title") or "", summary))
+        for tool in answer["tools"]:
+            yield Row(Tool(server, tool["name"], tool.get("description", ""), tool["inputSchema"]), (), said)
 
 
 def queries(count: int, seed: int = 0) -> list[str]:

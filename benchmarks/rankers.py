@@ -27,6 +27,8 @@ from toolcrib.search.vector_store import VectorStore
 
 MODEL = Path(__file__).parents[1] / ".cache" / "MiniLM"
 
+EVERYDAY = Path(__file__).with_name("everyday.jsonl")
+
 LEXICAL = [signal for signal in SIGNALS if signal not in {"embedding", "history"}]
 """The signals that need nothing besides the tools."""
 
@@ -46,6 +48,11 @@ class JudgedSet:
     def read(cls, name: str) -> Self:
         queries = read_queries(catalog.SHARED / "bench" / name / "queries.jsonl")
         return cls(name, list(catalog.set_rows(name)), queries)
+
+    @classmethod
+    def everyday(cls) -> Self:
+        """Everyday requests, over the tools of published servers. They were written before the table was trained."""
+        return cls("everyday", list(catalog.published_rows()), read_queries(EVERYDAY))
 
     @cached_property
     def documents(self) -> list[Document]:

@@ -41,6 +41,7 @@ def main() -> None:
     modes = {"words": None} | ({model.name: model} if model is not None else {})
     report: Json = {
         "ranking": {judged.name: ranking(judged, model) for judged in sets},
+        "everyday": ranking(JudgedSet.everyday(), model),
         "nothing here": {
             mode: refusal.measured(sets, {judged.name: toolcrib(judged, model=used) for judged in sets})
             for mode, used in modes.items()
@@ -78,6 +79,12 @@ def _ranking(report: Json) -> str:
         yield _digits(statistics.mean(each["ndcg@10"] for each in found))
 
     return _table(("", *by_set, "mean nDCG@10"), map(cells, rankers_of_all))
+
+
+def _everyday(report: Json) -> str:
+    head = ("", "nDCG@10", "recall@5", "recall@10")
+    rows = ((name, *(_digits(found[key.lower()]) for key in head[1:])) for name, found in report["everyday"].items())
+    return _table(head, rows)
 
 
 def _nothing_here(report: Json) -> str:
@@ -136,7 +143,13 @@ def _percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-TABLES = {"ranking": _ranking, "nothing here": _nothing_here, "reliability": _reliability, "learning": _learning}
+TABLES = {
+    "ranking": _ranking,
+    "everyday": _everyday,
+    "nothing here": _nothing_here,
+    "reliability": _reliability,
+    "learning": _learning,
+}
 
 
 if __name__ == "__main__":

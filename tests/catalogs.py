@@ -11,6 +11,7 @@ from toolcrib.catalog.view import View
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import Principal
 from toolcrib.core.tools import Path, Tool
+from toolcrib.search.index.weights import WEIGHTS, Weights
 from toolcrib.testing.scripted_source import ScriptedSource
 
 
@@ -41,8 +42,10 @@ def registry_of(*tools: Tool) -> ToolRegistry:
     return registry
 
 
-def view_of(*tools: Tool, principal: str = "local") -> View:
-    return View.of(registry_of(*tools).state, Principal(principal))
+def view_of(*tools: Tool, principal: str = "local", weights: Weights = WEIGHTS) -> View:
+    registry = registry_of(*tools)
+    registry.set_weights(weights)
+    return View.of(registry.state, Principal(principal))
 
 
 def source_of(view: View, name: str) -> ScriptedSource:

@@ -27,6 +27,7 @@ from toolcrib.operations.catalog_operations import Operations
 from toolcrib.operations.cursors import CursorSeal
 from toolcrib.operations.dispatcher import Dispatcher
 from toolcrib.search.index.index import Selection
+from toolcrib.search.index.weights import WEIGHTS
 from toolcrib.testing.scripted_source import ScriptedSource
 
 ADA = Principal("ada")
@@ -168,6 +169,7 @@ class Noted(Hide):
 
 def test_many_sessions_share_what_is_decided_on_the_catalog_and_see_what_each_would_alone() -> None:
     registry = registry_of(*(tool(f"git.t{number}", "Read it.", tags=("x",)) for number in range(20)))
+    registry.set_weights(WEIGHTS.without("meaning"))
     permissions = Noted(frozenset({"git.t3", "mine.hidden"}))
     own = {each.id: each for each in (tool("mine.open", "Read a file", tags=("x", "y")), tool("mine.hidden"))}
     overlay = Overlay(own, {"mine": SourceEntry(ScriptedSource("mine"), SourceStatus.READY)})

@@ -148,7 +148,7 @@ def test_of_a_page_that_was_refused_it_is_told_what_was_held_back(
     files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never = replace(WEIGHTS.by_words, refused=1.0, refused_of_bare=1.0)
-    strict = replace(DEFAULT_SEARCH, weights=replace(WEIGHTS, by_words=never, weak_results=0))
+    strict = replace(DEFAULT_SEARCH, weights=replace(WEIGHTS, by_words=never, by_table=never, weak_results=0))
     monkeypatch.setattr("toolcrib.cli.eval_command.DEFAULT_SEARCH", strict)
     lenient = write_config(tmp_path / "lenient.json", toolcrib={"search": {"refuse": False}})
     report = toolcrib("eval", *files, "--compare", lenient, "--json").json
@@ -265,15 +265,18 @@ def reworded(tmp_path: Path) -> list[str]:
 
 
 def test_a_signal_can_be_switched_off(reworded: list[str]) -> None:
-    whole, without = (toolcrib("eval", *reworded, *words, "--json").json for words in ([], ["--without", "synonyms"]))
+    whole, without = (
+        toolcrib("eval", *reworded, *words, "--json").json
+        for words in ([], ["--without", "synonyms", "--without", "meaning"])
+    )
     assert whole["metrics"]["recall@1"] == 1
     assert (without["metrics"]["recall@1"], without["refused"]) == (0.25, 6)
 
 
 def test_what_a_signal_is_worth_is_told_with_the_requests_that_need_it(reworded: list[str]) -> None:
-    words = ["--compare", "without:synonyms, history"]
+    words = ["--compare", "without:synonyms, meaning"]
     comparison = toolcrib("eval", *reworded, *words, "--json").json["comparison"]
-    assert comparison["with"] == "without:synonyms, history"
+    assert comparison["with"] == "without:synonyms, meaning"
     assert comparison["metrics"]["recall@1"] == 0.25
     recall = comparison["difference"]["recall@1"]
     assert (recall["mean"], recall["better"], recall["worse"], recall["distinguishable"]) == (-0.75, 0, 6, True)
@@ -289,7 +292,9 @@ def test_what_a_signal_is_worth_is_told_with_the_requests_that_need_it(reworded:
 def test_another_configuration_lends_its_search_and_starts_nothing(reworded: list[str], tmp_path: Path) -> None:
     trace = tmp_path / "started"
     server = {"command": sys.executable, "args": ["-c", f"open({str(trace)!r}, 'w')"]}
-    other = write_config(tmp_path / "other.json", toolcrib={"search": {"without": ["synonyms"]}}, server=server)
+    other = write_config(
+        tmp_path / "other.json", toolcrib={"search": {"without": ["synonyms", "meaning"]}}, server=server
+    )
     comparison = toolcrib("eval", *reworded, "--compare", other, "--json").json["comparison"]
     assert comparison["difference"]["recall@1"]["mean"] == -0.75
     assert not trace.exists()
@@ -305,7 +310,7 @@ def test_the_search_of_the_configuration_is_what_is_measured(tmp_path: Path) -> 
         return toolcrib("eval", config, "--queries", queries, "--json").json["metrics"]["recall@1"]
 
     assert recall() == 1
-    assert recall(without=["synonyms"]) == 0
+    assert recall(without=["synonyms", "meaning"]) == 0
 
 
 @pytest.mark.parametrize("words", [["--without", "luck"], ["--compare", "without:synonyms,luck"]])
@@ -371,7 +376,7 @@ def test_a_long_query_that_another_setting_answers_differently_is_cut_where_the_
 ) -> None:
     long = {"id": "q-long", "query": "erase " + "all of it, " * 20, "relevant": ["delete"]}
     queries = lines(tmp_path / "long.jsonl", [long, {"id": "q-short", "query": "buy", "relevant": ["purchase"]}])
-    words = ["eval", *reworded[:3], queries, "--worst", "0", "--compare", "without:synonyms"]
+    words = ["eval", *reworded[:3], queries, "--worst", "0", "--compare", "without:synonyms,meaning"]
     ended = typed(*words, answers=[], environ={**os.environ}, folder=tmp_path, columns=columns)
     assert ended.code == 0
     cut, whole = (line for line in ended.out.splitlines() if "→" in line)

@@ -35,6 +35,7 @@ from toolcrib.operations.catalog_operations import MAX_EXPANDED, MAX_LIMIT, Oper
 from toolcrib.operations.dispatcher import Dispatcher
 from toolcrib.operations.protocol_messages import Expansion, ListPage, SearchPage
 from toolcrib.search.index.searching import Ranking
+from toolcrib.search.index.weights import WEIGHTS
 from toolcrib.testing.scripted_source import ScriptedSource
 
 OPERATIONS = Operations()
@@ -198,7 +199,8 @@ def test_what_is_not_known_yet_is_said() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 50])
 def test_a_walk_over_the_pages_of_a_search_yields_every_match_once_best_first(limit: int) -> None:
-    view = view_of(*(tool(f"s.t{number:02}", "match " * (1 + number % 3)) for number in range(20)), tool("s.other"))
+    tools = [tool(f"s.t{number:02}", "match " * (1 + number % 3)) for number in range(20)]
+    view = view_of(*tools, tool("s.other"), weights=WEIGHTS.without("meaning"))
     found: list[tuple[str, float]] = []
     cursor: str | None = None
     while True:
@@ -281,7 +283,7 @@ async def test_a_search_that_finds_nothing_is_an_answer_that_leads_on() -> None:
 @pytest.mark.anyio
 async def test_a_search_that_finds_nothing_that_fits_gives_the_closest_tools_and_says_so() -> None:
     walls = [tool(f"s{n}.paint", "Paints walls, roofs and floors of a house; says so in a letter.") for n in range(9)]
-    view = view_of(*walls)
+    view = view_of(*walls, weights=WEIGHTS.without("meaning"))
     query = "how many people live in a house of stone in each province of canada today"
 
     page = OPERATIONS.search_tools(view, query)

@@ -20,6 +20,7 @@ from toolcrib.operations.catalog_operations import Operations
 from toolcrib.operations.dispatcher import Dispatcher
 from toolcrib.operations.operation_table import LOOKING, MAX_NAME_CHARS, OPERATION_TABLE
 from toolcrib.operations.protocol_messages import ListPage
+from toolcrib.search.index.weights import WEIGHTS
 from toolcrib.testing.scripted_source import ScriptedSource
 
 OPERATIONS = Operations()
@@ -245,6 +246,7 @@ def test_a_category_in_which_something_matches_is_named_only_if_it_can_be_called
         tool("git.log", "Show it."), tool("hg.log", "Show the history."), tool("git.x", "", tags=("t",))
     )
     registry.register_source(SourceEntry(ScriptedSource("hg"), SourceStatus.FAILED, reason="gone", is_lasting=True))
+    registry.set_weights(WEIGHTS.without("meaning"))
     view = View.of(registry.state)
 
     error = told(view, "search_tool_by_category", {"query": "history", "category_path": ["git"]})

@@ -31,7 +31,9 @@ QUERY = "read a file"
 
 
 def view_of(knowledge: Knowing | None, *tools: Tool) -> View:
-    return replace(View.of(registry_of(*tools).state), knowledge=knowledge)
+    registry = registry_of(*tools)
+    registry.set_weights(WEIGHTS.without("meaning"))
+    return replace(View.of(registry.state), knowledge=knowledge)
 
 
 def vectors(view: View, count: int = 9) -> Vectors:
@@ -163,7 +165,7 @@ def test_other_weights_of_the_signals_begin_a_walk_anew() -> None:
 def test_what_no_signal_uses_moves_no_page() -> None:
     knowing = Knowing()
     registry = registry_of(*TOOLS)
-    registry.set_weights(WEIGHTS.without("embedding", "history"))
+    registry.set_weights(WEIGHTS.without("meaning", "embedding", "history"))
     view = replace(View.of(registry.state), knowledge=knowing)
     page = OPERATIONS.search_tools(view, QUERY, limit=5)
     knowing.vectors, knowing.history = vectors(view), past_of([(QUERY, TOOLS[4].id)])

@@ -30,9 +30,14 @@ LETTERS = "abcdefghijklmnop"
 
 _terms = st.lists(st.sampled_from([term for word in WORDS for term in terms(word)]), max_size=4).map(tuple)
 IDS = st.sampled_from([f"s.{letter}" for letter in LETTERS])
+_texts = st.lists(st.sampled_from([*WORDS, "unheard", "文件"]), max_size=3).map(lambda words: (" ".join(words), ""))
 # Origins that no id tells, so that tools of one stand apart; some tools have no vector, and some have one together.
 DOCUMENTS = st.builds(
-    Document, IDS, _terms, _terms, _terms, _terms, _terms, _terms, st.sampled_from(["a", "a-b", "b"]), st.integers(0, 9)
+    Document,
+    *(IDS, _terms, _terms, _terms, _terms, _terms, _terms),
+    st.sampled_from(["a", "a-b", "b"]),
+    st.integers(0, 9),
+    st.just(()) | _texts,
 )
 TEXTS = st.lists(st.sampled_from([*WORDS, "unheard", "and", "the", ". "]), min_size=1, max_size=8).map(" ".join)
 WEIGHINGS = st.sampled_from([WEIGHTS, WEIGHTS.refusing_nothing(), *(WEIGHTS.without(name) for name in SIGNALS)])

@@ -47,6 +47,10 @@ def test_every_field_holds_what_belongs_to_it() -> None:
         source=("git", "hub", "github", "server"),
         origin="github",
         key=found.key,
+        texts=(
+            *("create_issue\n", "Opens an issue.\n", "labelName", "A tag\nbug\nchore"),
+            *("Coding\nTracking", "GitHub server"),
+        ),
     )
 
 

@@ -30,7 +30,10 @@ TOOLS = [
     _tool("chat.telegram_send", "Sends a note."),
     _tool("day.calendar", "Shows the calendar."),
 ]
-INDEX = Index.build(TOOLS)
+WORDS = WEIGHTS.without("meaning")
+"""The table of word vectors knows many abbreviations and misspelled words too."""
+
+INDEX = Index.build(TOOLS, weights=WORDS)
 
 
 def found(query: str, visible: Selection | None = None) -> list[str]:
@@ -58,7 +61,7 @@ def found(query: str, visible: Selection | None = None) -> list[str]:
 )
 def test_partial_and_misspelled_words_find_the_tool(query: str, tool_id: str) -> None:
     assert tool_id in found(query)
-    assert INDEX.weighted(WEIGHTS.without("partial_words")).search(query, limit=10).total == 0
+    assert INDEX.weighted(WORDS.without("partial_words")).search(query, limit=10).total == 0
 
 
 @pytest.mark.parametrize("query", ["xyzzy", "ima", "cal", "2024", "databasesque_nonsense", "scrn", "日本", "q" * 64])
@@ -68,17 +71,17 @@ def test_words_without_any_relation_find_nothing(query: str) -> None:
 
 
 def test_numbers_are_not_misspelled_numbers() -> None:
-    index = Index.build([_tool("a.report_20231", "The report of 20231."), *TOOLS])
+    index = Index.build([_tool("a.report_20231", "The report of 20231."), *TOOLS], weights=WORDS)
     assert index.search("20232", limit=10).total == 0
 
 
 def test_a_word_that_a_visible_tool_has_gets_no_stand_ins() -> None:
-    index = Index.build([*TOOLS, _tool("x.auth", "Opens the auth page.")])
+    index = Index.build([*TOOLS, _tool("x.auth", "Opens the auth page.")], weights=WORDS)
     assert [hit.tool_id for hit in index.search("auth", limit=10).hits] == ["x.auth"]
 
 
 def test_the_word_itself_counts_more_than_what_stands_in() -> None:
-    index = Index.build([_tool("a.scale_kubernetes"), _tool("b.scale_kube")])
+    index = Index.build([_tool("a.scale_kubernetes"), _tool("b.scale_kube")], weights=WORDS)
     exact, partial = (index.search("scale kubernetes", limit=2).hits[at].tool_id for at in (0, 1))
     assert (exact, partial) == ("a.scale_kubernetes", "b.scale_kube")
 
@@ -96,13 +99,13 @@ def test_words_of_hidden_tools_never_stand_in() -> None:
 def test_answers_with_hidden_tools_are_those_without_them(words: list[str], hidden: set[str]) -> None:
     query = " ".join(words)
     visible = INDEX.select(lambda tool_id: tool_id not in hidden)
-    fresh = Index.build(each for each in TOOLS if each.tool_id not in hidden)
+    fresh = Index.build((each for each in TOOLS if each.tool_id not in hidden), weights=WORDS)
     assert INDEX.search(query, limit=10, visible=visible) == fresh.search(query, limit=10)
 
 
 @given(st.permutations(TOOLS), st.integers(0, len(TOOLS)))
 def test_an_index_that_grew_answers_like_one_built_at_once(tools: list[Document], at: int) -> None:
-    grown = Index.build(tools[:at]).updated(tools[at:])
+    grown = Index.build(tools[:at], weights=WORDS).updated(tools[at:])
     for query in ("auth db", "kubrenetes config", "take a screenshoot"):
         assert grown.search(query, limit=10) == INDEX.search(query, limit=10)
 

@@ -80,7 +80,7 @@ class _Formula:
 
 @given(st.lists(DOCUMENTS, min_size=1, max_size=12).map(unique), TEXTS, WEIGHINGS)
 def test_scores_are_those_of_the_formula(documents: list[Document], query: str, weights: Weights) -> None:
-    weights = weights.refusing_nothing()
+    weights = weights.refusing_nothing().without("partial_words", "meaning")
     expected = _Formula(documents, weights).scores(Query.parse(query))
 
     found = everything(Index.build(documents, weights=weights), query)
@@ -158,10 +158,13 @@ def test_a_query_that_some_tool_serves_is_not_refused(size: str) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 14, len(TOOLS), 3_000])
 @pytest.mark.parametrize("query", UNSERVED)
-def test_a_query_that_no_tool_serves_finds_nothing(query: str, count: int) -> None:
+def test_a_query_that_no_tool_serves_finds_nothing_that_fits(query: str, count: int) -> None:
     index = Index.build([*TOOLS, *_more(3_000)][:count])
 
-    assert everything(index, query) == Ranking((), 0)
+    found = everything(index, query)
+    assert not found.fits
+    assert len(found.hits) <= WEIGHTS.weak_results
+    assert everything(index.weighted(WEIGHTS.without("meaning")), query) == Ranking((), 0)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +180,12 @@ def test_a_tool_that_shares_but_a_word_with_a_query_does_not_serve_it(query: str
 
     shown = everything(index, query)
     assert shown.is_weak
-    assert [hit.tool_id for hit in shown.hits][:1] == [nearest]
     assert len(shown.hits) <= WEIGHTS.weak_results
-    assert everything(index.weighted(WEIGHTS.refusing_nothing()), query).hits[0].tool_id == nearest
+    by_words = everything(index.weighted(WEIGHTS.without("meaning")), query)
+    assert by_words.is_weak
+    assert [hit.tool_id for hit in by_words.hits][:1] == [nearest]
+    every = WEIGHTS.refusing_nothing().without("meaning")
+    assert everything(index.weighted(every), query).hits[0].tool_id == nearest
 
 
 def test_where_nothing_in_scope_serves_there_is_nothing_though_a_tool_elsewhere_does() -> None:

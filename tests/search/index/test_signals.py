@@ -62,7 +62,7 @@ class Case:
 
 CASES = {
     "synonyms": Case("delete the invoice", [tool("s.pay_invoice"), tool("s.remove_invoice")]),
-    "partial_words": Case("delete kube", [tool("s.delete_bucket"), tool("s.delete_kubernetes")]),
+    "partial_words": Case("delete kube", [tool("s.delete_account"), tool("s.delete_kubernetes")]),
     "clauses": Case(
         "Book a hotel room in the city. Then send an email to the recipient",
         [
@@ -79,6 +79,7 @@ CASES = {
         "open a pull request of the repository",
         [tool("github.merge_pull_request_of_repository"), tool("browser.open"), tool("github.open")],
     ),
+    "meaning": Case("is it going to rain", [tool("s.going_concern"), tool("s.weather_forecast")]),
     "embedding": Case("how warm will it be", [tool("s.be_warm_will"), tool("s.weather")], _near),
     "history": Case(
         "what changed lately?", [tool("git.log", "What changed"), tool("git.show", "What changed")], _served
@@ -97,7 +98,8 @@ def test_what_each_signal_is_for_is_right_with_it_and_wrong_without(name: str) -
 
     assert case.is_right(WEIGHTS)
     assert case.is_right(WEIGHTS.without(*others)), "by itself"
-    assert not case.is_right(WEIGHTS.without(name))
+    # The table of word vectors knows much of what the other signals are for.
+    assert not case.is_right(WEIGHTS.without(name, "meaning"))
     assert not case.is_right(WEIGHTS.without(*SIGNALS))
 
 
@@ -120,11 +122,13 @@ def test_tools_of_one_source_rank_as_if_sources_did_not_count(documents: list[Do
 
 def test_a_source_is_one_however_its_tools_lie_among_others() -> None:
     """The ids of `a.b` stand among those of `a`, and more come later."""
-    index = Index.build([tool("a.a_branch"), tool("a.c_commit"), replace(tool("a.b_push"), origin="a.b")])
+    weights = WEIGHTS.without("meaning")
+    documents = [tool("a.a_branch"), tool("a.c_commit"), replace(tool("a.b_push"), origin="a.b")]
+    index = Index.build(documents, weights=weights)
     index = index.updated([tool("a.d_commit_and_push_branch")])
 
     scores = {hit.tool_id: hit.score for hit in everything(index, "push branch").hits}
-    alone = everything(index.weighted(WEIGHTS.without("sources")), "push branch").hits
+    alone = everything(index.weighted(weights.without("sources")), "push branch").hits
 
     best = max(hit.score for hit in alone)
     assert scores == pytest.approx(
@@ -147,7 +151,7 @@ def test_the_part_of_a_request_that_is_said_in_few_words_is_not_pushed_out_by_wh
         ]
     )
     asked = "Book a double room in a hotel in the city for that date, then send the mail"
-    weights = WEIGHTS.refusing_nothing()
+    weights = WEIGHTS.refusing_nothing().without("meaning")
 
     def found(parity: float) -> list[str]:
         hits = everything(index.weighted(replace(weights, clause_parity=parity)), asked).hits

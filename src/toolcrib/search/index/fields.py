@@ -44,6 +44,8 @@ class Document:
     """The name of the source. A request often needs several tools of one origin."""
     key: int = 0
     """A 64-bit key of everything that the tool's vector depends on. 0 if the tool is not embedded."""
+    texts: tuple[str, ...] = ()
+    """The texts of the fields, in their order. The table of word vectors reads them. Empty if there is no vector."""
 
 
 def document(tool: Tool, *, category: Sequence[str] = (), source_text: str = "") -> Document:
@@ -59,16 +61,19 @@ def document(tool: Tool, *, category: Sequence[str] = (), source_text: str = "")
     examples = (example.description for example in metadata.examples)
     description = "\n".join([tool.description, metadata.usage_hint or "", *metadata.intents, *examples])
     names, texts = _parameters(tool.input_schema)
+    categories = "\n".join([*category, *metadata.tags])
+    named = "\n".join([tool.name, tool.title or "", *metadata.aliases])
     return Document(
         tool_id=tool.id,
         name=tuple(name),
         description=tuple(terms(description)),
         parameter_names=tuple(terms(names) or terms(names, keep_stopwords=True)),
         parameter_texts=tuple(terms(texts)),
-        category=tuple(terms("\n".join([*category, *metadata.tags]))),
+        category=tuple(terms(categories)),
         source=tuple(terms(source_text)),
         origin=tool.source,
         key=_key(tool, category, source_text),
+        texts=(named, description, names, texts, categories, source_text),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from toolcrib.search.index import signals
+from toolcrib.search.index.closeness import blended
 from toolcrib.search.index.confidence import Estimate, Evidence, estimates
 from toolcrib.search.index.history import Recall
 from toolcrib.search.index.meaning import Understood, similarities
@@ -95,11 +96,16 @@ def rank(
         scores = [one + other for one, other in zip(scores, lent, strict=True)]
 
     lead, compared, past = None, 0, dict[str, float]()
+    by_meaning, found, blend = weights.by_meaning, None, None
     if weights.embedding and knowledge.understood is not None:
         found = similarities(knowledge.understood, parts)
-        if found is not None:
-            scores = signals.embedding(scores, found, parts, query, weights)
-            lead, compared = found.lead, found.known
+    if weights.meaning and (found is None or 2 * found.known < sum(part.size for part in parts)):
+        blend = blended(scores, parts, query, weights)
+    if blend is not None:
+        scores, lead, compared, by_meaning = blend.scores, blend.lead, blend.compared, weights.by_table
+    elif found is not None:
+        scores = signals.embedding(scores, found, parts, query, weights)
+        lead, compared = found.lead, found.known
     if weights.history and knowledge.recall is not None:
         history = knowledge.recall.history
         votes = history.votes(query, weights)
@@ -111,7 +117,7 @@ def rank(
         part, at = best
         shares, spoken_for = sum(words.shares(part, at)), past.get(part.segment.ids[at], 0.0)
     evidence = Evidence(earned, words.weight, shares, signals.bareness(parts), lead, spoken_for, compared)
-    return Standing(scores, signals.most(scores), estimates(evidence, weights.by_words, weights.by_meaning), past)
+    return Standing(scores, signals.most(scores), estimates(evidence, weights.by_words, by_meaning), past)
 
 
 def _best(parts: Sequence[Part], scores: signals.Scores) -> tuple[Part, int] | None:

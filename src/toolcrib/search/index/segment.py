@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from toolcrib.search.index.fields import Document
 from toolcrib.search.index.weights import Weights
+from toolcrib.search.index.word_vectors import COARSE_DIM, DIM, shipped
 
 Docs = NDArray[np.int32]
 """Positions of tools in one segment, ascending."""
@@ -28,7 +29,9 @@ Lengths = NDArray[np.float32]
 _FANOUT = 4
 """A segment is at least this many times as large as the next. This keeps both segments and merges few."""
 
-_ARRAYS = ("starts", "docs", "impacts", "lengths", "keys", "has_parameters", "runs", "origin_of_run")
+_ARRAYS = (
+    "starts", "docs", "impacts", "lengths", "keys", "has_parameters", "runs", "origin_of_run", "vectors", "coarse",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -59,6 +62,10 @@ class Segment:
     """(n_runs,): the position in `ids` at which a run of tools of one origin starts. An origin mostly has one run."""
     origin_of_run: NDArray[np.int64]
     """(n_runs,): the number of the origin of each run."""
+    vectors: NDArray[np.int8]
+    """(n_tools, DIM): the vector of each tool by the table of word vectors. (n_tools, 0) if the table is not used."""
+    coarse: NDArray[np.float32]
+    """(COARSE_DIM, n_tools): the first dimensions of `vectors`, in a form in which products are fast."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -177,7 +184,19 @@ def segment(documents: Iterable[Document], weights: Weights) -> Segment:
         keys=np.array([document.key for document in ordered], np.uint64),
         has_parameters=np.array([bool(document.parameter_names) for document in ordered], np.bool_),
         origins=[document.origin for document in ordered],
+        vectors=_vectors(ordered, weights),
     )
+
+
+def _vectors(documents: Sequence[Document], weights: Weights) -> NDArray[np.int8]:
+    table = shipped() if weights.meaning else None
+    if table is None:
+        return np.empty((len(documents), 0), np.int8)
+    found = np.zeros((len(documents), DIM), np.int8)
+    for at, document in enumerate(documents):
+        if document.texts:
+            found[at] = table.of_fields(document.texts)
+    return found
 
 
 def merged(parts: Sequence[Part]) -> Segment:
@@ -212,7 +231,14 @@ def merged(parts: Sequence[Part]) -> Segment:
         keys=np.concatenate([part.segment.keys[part.mask] for part in parts])[order],
         has_parameters=np.concatenate([part.segment.has_parameters[part.mask] for part in parts])[order],
         origins=[origins[at] for at in order],
+        vectors=_joined([part.segment.vectors[part.mask] for part in parts])[order],
     )
+
+
+def _joined(vectors: Sequence[NDArray[np.int8]]) -> NDArray[np.int8]:
+    """Join the vectors of several segments. Tools that were added without the table get zeros."""
+    dim = max(each.shape[1] for each in vectors)
+    return np.concatenate([each if each.shape[1] else np.zeros((len(each), dim), np.int8) for each in vectors])
 
 
 def fewer(parts: Iterable[Part]) -> tuple[Part, ...]:
@@ -239,6 +265,7 @@ def _packed(
     keys: NDArray[np.uint64],
     has_parameters: Mask,
     origins: Sequence[str],
+    vectors: NDArray[np.int8],
 ) -> Segment:
     """Sort postings into rows. Terms without postings are dropped."""
     order = np.lexsort((docs, rows))
@@ -264,6 +291,8 @@ def _packed(
         origins=numbers,
         runs=runs,
         origin_of_run=of_tool[runs],
+        vectors=vectors,
+        coarse=np.ascontiguousarray(vectors[:, :COARSE_DIM].T, np.float32),
     )
     for name in _ARRAYS:
         getattr(packed, name).setflags(write=False)

@@ -101,6 +101,15 @@ class Weights:
     sources: float = 0.3
     """The share of a source's best score that is added to each of its matching tools."""
 
+    meaning: float = 1.2
+    """The share of the score that comes from the table of word vectors, for a query of one term. It falls with the
+    number of terms, because a long request names what it wants: `meaning - meaning_by_length * ln(terms)`."""
+    meaning_by_length: float = 0.33
+    meaning_at_least: float = 0.2
+    meaning_at_most: float = 0.8
+    meaning_alone: float = 0.2
+    """How much closer than the mean of all tools a tool without a common word must be to match, as cosines."""
+
     embedding: float = 0.55
     """The share of the score that comes from the similarity of meanings, for a query without clauses."""
     embedding_by_clause: float = 0.04
@@ -137,7 +146,11 @@ class Weights:
     by_meaning: Calibration = Calibration(
         bias=-1.19, evidence=0.31, share=8.3, refused=0.28, refused_of_bare=0.25, slack=3.0, similarity=2.5
     )
-    """Used if similarities are known."""
+    """Used if similarities by an embedding model are known."""
+    by_table: Calibration = Calibration(
+        bias=-1.33, evidence=0.65, share=8.6, refused=0.18, refused_of_bare=0.16, slack=3.0, similarity=2.0
+    )
+    """Used if similarities by the table of word vectors are known."""
 
     def of_fields(self, document: Document) -> Iterator[tuple[tuple[str, ...], _FieldWeight]]:
         """Yield the terms of each field of `document` with the weight of the field."""
@@ -161,11 +174,13 @@ class Weights:
 
     def refusing_nothing(self) -> Weights:
         """Return these weights without refusals: all results are shown, however weak."""
-        words, meaning = (replace(each, refused=0.0, refused_of_bare=0.0) for each in (self.by_words, self.by_meaning))
-        return replace(self, by_words=words, by_meaning=meaning, least_confidence=0.0)
+        words, meaning, table = (
+            replace(each, refused=0.0, refused_of_bare=0.0) for each in (self.by_words, self.by_meaning, self.by_table)
+        )
+        return replace(self, by_words=words, by_meaning=meaning, by_table=table, least_confidence=0.0)
 
 
-SIGNALS = ("synonyms", "partial_words", "clauses", "brevity", "sources", "embedding", "history")
+SIGNALS = ("synonyms", "partial_words", "clauses", "brevity", "sources", "meaning", "embedding", "history")
 """The signals that can be switched off. Each is the name of a weight."""
 
 WEIGHTS = Weights()
