@@ -17,11 +17,10 @@ from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.overrides import NO_OVERRIDES, MetadataOverride, Overrides, with_claims
 from toolcrib.catalog.view import View, subject_of
-from toolcrib.core.checks import check_metadata
 from toolcrib.core.errors import InvalidTool, NotAuthorized, StaleExpansion, ToolNotFound
 from toolcrib.core.handles import Handle
 from toolcrib.core.metadata import NO_METADATA, Optionality, ToolMetadata
-from toolcrib.core.tools import Tool
+from toolcrib.core.tools import Tool, check_metadata
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.operations.catalog_operations import Operations
 

@@ -41,7 +41,7 @@ from toolcrib.catalog import intake
 from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.core.errors import NextAction, StaleExpansion, ToolFailed
 from toolcrib.core.principal import CallContext
-from toolcrib.sources.mcp import StdioServer, breaker, connection, listing, pages, stdio_transport
+from toolcrib.sources.mcp import StdioServer, breaker, connection, listing, stdio_transport
 from toolcrib.sources.mcp.mcp_source import McpSource
 from toolcrib.sources.mcp.stdio_transport import Grace
 from toolcrib.sources.mcp.wire_messages import EDGE_BYTES, LineSplitter, Overlong, request_answered
@@ -229,7 +229,7 @@ async def test_a_cursor_that_is_given_again_ends_the_list_with_a_warning(era: st
 async def test_pages_without_end_that_each_bring_tools_are_not_kept_without_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pages, "MAX_DEFINITIONS", 250)
+    monkeypatch.setattr(connection, "MAX_DEFINITIONS", 250)
     async with bench(faulty_server("many-tools=1000")) as crib:
         assert len(crib.view().tools) == 250 + GOOD_TOOLS
         assert "its list of tools does not end" in entry_of(crib).warnings[0]

@@ -64,7 +64,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
-class AuditCondition:
+class _AuditCondition:
     """The state of an audit."""
 
     written: int
@@ -197,9 +197,9 @@ class AuditStore:
             self._lose(gone.at, 1, self._problem or "there were more operations than could be written")
 
     @property
-    def condition(self) -> AuditCondition:
+    def condition(self) -> _AuditCondition:
         with self._changed:
-            return AuditCondition(self._written, len(self._waiting), self._lost, self._problem)
+            return _AuditCondition(self._written, len(self._waiting), self._lost, self._problem)
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Write what waits, and close the file, within `timeout_s` seconds. What is not written in time is lost."""

@@ -9,12 +9,11 @@ from typing import Any, Self, cast
 
 from toolcrib.catalog.categories import Category
 from toolcrib.catalog.id_patterns import Patterns
-from toolcrib.core.checks import check_metadata, example_problems
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.metadata import NO_METADATA, ToolMetadata, read_members, with_members
 from toolcrib.core.properties import cached_property
-from toolcrib.core.tools import Path, Tool
+from toolcrib.core.tools import Path, Tool, check_metadata, example_problems
 
 logger = logging.getLogger(__name__)
 

@@ -13,11 +13,10 @@ from toolcrib.catalog.categories import Categories
 from toolcrib.catalog.listeners import Listeners
 from toolcrib.catalog.overrides import Overrides
 from toolcrib.catalog.view import document_of
-from toolcrib.core.checks import check_tool
 from toolcrib.core.errors import InvalidTool, ToolNotFound
 from toolcrib.core.events import CatalogPublished, Event, Listener, ToolRegistered, ToolReplaced, ToolUnregistered
 from toolcrib.core.metadata import Optionality, ToolMetadata, read_optionality
-from toolcrib.core.tools import Path, Tool
+from toolcrib.core.tools import Path, Tool, check_tool
 from toolcrib.core.values import read_path
 from toolcrib.search.index.weights import Weights
 from toolcrib.sources.base import EditableSource
@@ -30,8 +29,8 @@ _Change = tuple[CatalogState, Sequence[Event]]
 
 
 @dataclass(frozen=True, slots=True)
-class ToolDescription:
-    """The description of a tool for a model. Source: ADR-001, `ToolDescription`."""
+class _ToolDescription:
+    """The description of a tool for a model. Source: ADR-001, `_ToolDescription`."""
 
     tool_id: str
     description: str
@@ -85,11 +84,11 @@ class ToolRegistry:
         optionality = read_optionality(optionality)
         return _by_id(tool for tool in self._state.tools.values() if tool.metadata.optionality is optionality)
 
-    def descriptions(self) -> tuple[ToolDescription, ...]:
+    def descriptions(self) -> tuple[_ToolDescription, ...]:
         """Return the description of each registered tool, sorted by id. For what a principal can see, use a `View`."""
         state = self._state
         return tuple(
-            ToolDescription(tool.id, tool.description, state.categories.places(tool)[0], tool.metadata)
+            _ToolDescription(tool.id, tool.description, state.categories.places(tool)[0], tool.metadata)
             for tool in _by_id(state.tools.values())
         )
 

@@ -24,11 +24,10 @@ from toolcrib.cli.opened_catalog import opened
 from toolcrib.cli.options import config_either_way, is_typed, json_option, tools_option, wait_option
 from toolcrib.cli.terminal_output import asynchronous, plain, print_json, stderr, stdout
 from toolcrib.config import read_config
-from toolcrib.core.checks import check_tool
 from toolcrib.core.errors import InvalidTool, SourceUnavailable
 from toolcrib.core.principal import LOCAL
 from toolcrib.core.schema import nearest
-from toolcrib.core.tools import Tool
+from toolcrib.core.tools import Tool, check_tool
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.definitions.lint import RULES, Finding, Level, Limits, lint_tools
 from toolcrib.definitions.lint.findings import Problem

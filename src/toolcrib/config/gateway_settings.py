@@ -99,7 +99,7 @@ class PinSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PluginSettings(Settings):
+class _PluginSettings(Settings):
     """The settings under `toolcrib.sources.NAME` that a plugin can have."""
 
     title: Text = ""
@@ -111,7 +111,7 @@ class PluginSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ServerLimits(Settings):
+class _ServerLimits(Settings):
     """The limits for all servers, which each server can change for itself."""
 
     start_timeout_s: Seconds = DEFAULT_PATIENCE.start_s
@@ -137,7 +137,7 @@ class ServerLimits(Settings):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PersonalSettings(Settings):
+class _PersonalSettings(Settings):
     """What one principal's instance of an isolated server gets. An error in a value affects only this principal."""
 
     headers: Any = None
@@ -160,14 +160,14 @@ class PersonalSettings(Settings):
 
 # The order of the bases is that of the documentation's table, from last to first.
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SourceSettings(ServerLimits, PluginSettings):
+class SourceSettings(_ServerLimits, _PluginSettings):
     """The settings under `toolcrib.sources.NAME`."""
 
     plain_names: Flag = False
     """`true` keeps the server's own names of prompts and resources. With `--operations all`, also of tools."""
     isolation: Annotated[Isolation | None, choice(get_args(Isolation))] = None
     """`shared` (the default), or `principal`: each principal gets a separate instance of the server."""
-    principals: Section[dict[str, PersonalSettings] | None] = None
+    principals: Section[dict[str, _PersonalSettings] | None] = None
     """The principals that get an isolated server, by id, each with its own `headers` or `env`."""
 
 
@@ -180,7 +180,7 @@ def _read_plugins(value: object, place: str) -> bool | tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ToolcribSettings(CatalogSections, ServerLimits):
+class ToolcribSettings(CatalogSections, _ServerLimits):
     """All settings under `toolcrib`."""
 
     calls_per_minute: Annotated[int, whole_number(0, _MOST_CALLS, "calls")] = DEFAULT_RATE.calls_per_minute
@@ -279,7 +279,7 @@ def _plugins(ours: ToolcribSettings, servers: Collection[str], path: Path) -> It
         if plugin.name not in ours.sources or plugin.name in servers:
             yield PluginConfig(plugin)
             continue
-        given = read_settings(PluginSettings, ours.sources[plugin.name], f"{path}: {OUR_KEY}.sources.{plugin.name}")
+        given = read_settings(_PluginSettings, ours.sources[plugin.name], f"{path}: {OUR_KEY}.sources.{plugin.name}")
         yield PluginConfig(plugin, given.title or None, given.summary, given.trusted)
 
 
@@ -288,7 +288,7 @@ def _servers(
 ) -> Iterator[ServerConfig]:
     """Yield the servers, with their settings from `toolcrib.sources`. Limits that are not set there are those of
     `ours`."""
-    limits = {field.name: getattr(ours, field.name) for field in fields(ServerLimits)}
+    limits = {field.name: getattr(ours, field.name) for field in fields(_ServerLimits)}
     for_each = for_each_principal(environ)
     for label, entry in servers.items():
         place = f"{OUR_KEY}.sources.{label}"

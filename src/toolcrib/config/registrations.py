@@ -81,7 +81,7 @@ class PassedOver:
 
 
 @dataclass(frozen=True)
-class Joined:
+class _Joined:
     """A configuration merged with what is registered."""
 
     config: Config
@@ -354,11 +354,11 @@ def _of(kind: type[T], read: _Read) -> list[tuple[Registration, T]]:
 # -- merged with a configuration --------------------------------------------------------------------------------------
 
 
-def joined(config: Config, rows: Rows, reserved: Reserved = NOTHING_RESERVED) -> Joined:
+def joined(config: Config, rows: Rows, reserved: Reserved = NOTHING_RESERVED) -> _Joined:
     """Merge `config` with what `rows` register. The configuration and what it reserves take precedence."""
     read, passed_over = _read_all(rows, config.source_names)
     joining = _Joining(config, reserved, [*passed_over])
-    return Joined(
+    return _Joined(
         replace(
             config,
             declared=joining.declared(_of(DeclaredTools, read)),

@@ -1,10 +1,10 @@
-"""Tools and categories as frozen values: definitions, digests, and the pointers that stand for unexpanded tools."""
+"""Tools and categories as frozen values: definitions, digests, the pointers that stand for tools, and checks."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
@@ -13,9 +13,9 @@ import orjson
 from toolcrib.core.contracts import contract_of, words_of
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidTool
-from toolcrib.core.metadata import EXPANDED, NO_METADATA, Optionality, ToolMetadata
+from toolcrib.core.metadata import EXPANDED, NO_METADATA, Optionality, ToolExample, ToolMetadata
 from toolcrib.core.properties import cached_property
-from toolcrib.core.schema import Schema
+from toolcrib.core.schema import Schema, check_nesting
 from toolcrib.core.values import read_path
 
 EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -144,10 +144,10 @@ class Tool:
         return None if self.output_schema is None else Schema(self.output_schema)
 
     @cached_property
-    def digests(self) -> Digests:
+    def digests(self) -> _Digests:
         schemas = {"input": self.input_schema, "output": self.output_schema}
         given = {side: schema for side, schema in schemas.items() if schema is not None}
-        return Digests(
+        return _Digests(
             wire=digest(self.wire or {**schemas, **self._texts, "annotations": self.annotations.to_wire()}),
             contract=digest({side: contract_of(schema) for side, schema in given.items()}),
             text=digest(
@@ -198,7 +198,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Digests:
+class _Digests:
     """Three SHA-256 digests of one definition, in hex. The severity of drift depends on which of them changed."""
 
     wire: str
@@ -276,3 +276,44 @@ class Node:
     def name(self) -> str:
         """The last part of the path; empty for the root."""
         return self.path[-1] if self.path else ""
+
+
+def check_tool(tool: Tool) -> None:
+    """Check that the metadata of `tool` is consistent and matches its schema, and that its schemas can be sent.
+
+    Raises:
+        InvalidTool: an example does not match the input schema, a schema is nested too deeply, or `check_metadata`
+            refuses the metadata. The message names the tool and the place.
+    """
+    try:
+        check_nesting(tool.input_schema)
+        check_nesting(tool.output_schema)
+        check_metadata(tool.metadata)
+        problem = next(example_problems(tool, tool.metadata.examples), None)
+    except InvalidTool as error:
+        raise InvalidTool(f"`{tool.id}`: {error.message}") from error
+    if problem is not None:
+        raise InvalidTool(f"`{tool.id}`: {problem}")
+
+
+def check_metadata(metadata: ToolMetadata) -> None:
+    """Check that `metadata` is consistent.
+
+    Raises:
+        InvalidTool: a conditional tool has no condition, a tool that is not conditional has one, or a string is blank.
+    """
+    is_conditional = metadata.optionality is Optionality.CONDITIONAL
+    if is_conditional and not (metadata.condition or "").strip():
+        raise InvalidTool("condition: a conditional tool needs a condition: say when it is required")
+    if metadata.condition is not None and not is_conditional:
+        raise InvalidTool("condition: only allowed if `optionality` is `conditional`")
+    for key in ("category", "tags", "requires_capabilities", "aliases", "intents"):
+        if any(not text.strip() for text in getattr(metadata, key)):
+            raise InvalidTool(f"{key}: must not contain a blank string")
+
+
+def example_problems(tool: Tool, examples: tuple[ToolExample, ...]) -> Iterator[str]:
+    """Yield a problem for each of `examples` whose input does not match the input schema of `tool`."""
+    for number, example in enumerate(examples, start=1):
+        if violations := tool.arguments.violations(dict(example.input), "the input"):
+            yield f"example {number} ({example.description}) does not match its schema: {violations[0].message}"

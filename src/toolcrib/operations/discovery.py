@@ -27,7 +27,7 @@ DESCRIPTIONS: Mapping[str, str] = {
 """The operations of the plugin, with descriptions for a model that has no other operations."""
 
 
-class Performer(Protocol):
+class _Performer(Protocol):
     """An object that answers operations, such as `Toolcrib`."""
 
     async def perform(self, name: str, arguments: Mapping[str, Any], *, context: CallContext) -> Answer | ToolResult:
@@ -52,7 +52,7 @@ class DiscoveryPlugin(Plugin):
     version = VERSION
     description = "Find out which tools exist, with as much detail as you need."
 
-    def __init__(self, crib: Performer) -> None:
+    def __init__(self, crib: _Performer) -> None:
         self._crib = crib
 
     def tools(self) -> Sequence[Tool]:

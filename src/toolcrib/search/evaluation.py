@@ -329,7 +329,7 @@ def calibration_error(confidences: Sequence[float], outcomes: Sequence[bool]) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class _Difference:
     """The change of one metric from one setting to a different one."""
 
     estimate: Estimate
@@ -363,11 +363,11 @@ class Comparison:
     other: Evaluation
 
     @cached_property
-    def differences(self) -> Mapping[str, Difference]:
+    def differences(self) -> Mapping[str, _Difference]:
         """The differences from `one` to `other`, by metric."""
         gains = self._gains
         better, worse = (gains > 0).sum(axis=0).tolist(), (gains < 0).sum(axis=0).tolist()
-        made = map(Difference, estimates(gains), better, worse)
+        made = map(_Difference, estimates(gains), better, worse)
         return dict(zip(METRICS, made, strict=True))
 
     def most_changed(self, count: int) -> tuple[tuple[Change, ...], tuple[Change, ...]]:

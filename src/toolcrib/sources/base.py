@@ -140,7 +140,7 @@ class EditableSource(Protocol):
 
 
 @runtime_checkable
-class ExtrasSource(Protocol):
+class _ExtrasSource(Protocol):
     """A source that can have prompts and resources (`Extras`)."""
 
     async def fetch(self, method: FetchMethod, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
@@ -159,7 +159,7 @@ async def fetch(
     source: Source, method: FetchMethod, params: Mapping[str, Any], context: CallContext
 ) -> Mapping[str, Any]:
     """Call `source.fetch` on any source; raise `ToolFailed` if the source cannot have prompts or resources."""
-    if not isinstance(source, ExtrasSource):
+    if not isinstance(source, _ExtrasSource):
         raise ToolFailed(f"`{source.name}` offers no prompts or resources.")
     return await source.fetch(method, params, context)
 

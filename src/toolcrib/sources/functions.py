@@ -15,13 +15,12 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 
-from toolcrib.core.checks import check_tool
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolFailed
 from toolcrib.core.metadata import NO_METADATA, ToolMetadata
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import Schema
-from toolcrib.core.tools import Tool, ToolAnnotations
+from toolcrib.core.tools import Tool, ToolAnnotations, check_tool
 from toolcrib.core.values import check_kind
 from toolcrib.sources.agreement import disagreements
 from toolcrib.sources.base import Listing, ProgressListener, source_name
@@ -43,7 +42,7 @@ class _Function:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainTool:
+class _PlainTool:
     """The function that `plain_tool` returns."""
 
     name: str
@@ -54,13 +53,13 @@ class PlainTool:
         return self.run(arguments)
 
 
-def plain_tool(name: str, description: str, call: Callable[[dict[str, Any]], Any]) -> PlainTool:
+def plain_tool(name: str, description: str, call: Callable[[dict[str, Any]], Any]) -> _PlainTool:
     """Make a function for `add()` from a name, a description and a callable.
 
     `call` gets the arguments as one dictionary. They are not checked, unless a schema is given to `add()`. `call` may
     be async. Source: ADR-001, `SimpleExtendedTool`.
     """
-    return PlainTool(name, description, call)
+    return _PlainTool(name, description, call)
 
 
 class FunctionSource:
@@ -122,7 +121,7 @@ class FunctionSource:
         check_kind(metadata, ToolMetadata, "metadata", InvalidTool)
         check_kind(annotations, ToolAnnotations, "annotations", InvalidTool)
         signature = read_signature(fn)
-        if isinstance(fn, PlainTool):
+        if isinstance(fn, _PlainTool):
             name, description = name or fn.name, fn.description if description is None else description
         name = signature.name if name is None else name
         if not name or not name.strip():

@@ -17,13 +17,12 @@ from typing import Any, Self, TypeAlias, cast
 
 import anyio
 
-from toolcrib.core.checks import check_tool
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolFailed
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.threads import NotStarted, apart
-from toolcrib.core.tools import Tool, ToolAnnotations
+from toolcrib.core.tools import Tool, ToolAnnotations, check_tool
 from toolcrib.sources.base import Listing, ProgressListener, SetAside, headline, source_name
 from toolcrib.sources.tool_definitions import read_definition
 

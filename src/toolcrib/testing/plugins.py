@@ -10,10 +10,9 @@ from typing import Any, cast
 
 import anyio.to_thread
 
-from toolcrib.core.checks import check_tool
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolcribError
 from toolcrib.core.principal import CallContext
-from toolcrib.core.tools import Tool
+from toolcrib.core.tools import Tool, check_tool
 from toolcrib.sources.base import source_name
 from toolcrib.sources.plugins import Plugin, PluginDispatcher, PluginSource
 from toolcrib.testing.sources import check_source

@@ -46,7 +46,7 @@ _OPENING = (READ_SECTION.name, "expand_tool")
 
 
 @dataclass(frozen=True, slots=True)
-class ToolExecutionOutcome:
+class _ToolExecutionOutcome:
     """The result of one call. Source: dynamic tool registration, "ToolExecutionOutcome"."""
 
     message: ToolMessage
@@ -125,8 +125,8 @@ class ToolExecutor:
             for call in calls:
                 tasks.start_soon(run, call)
 
-    async def _execute(self, call: ToolCall, offered: Mapping[str, Offer]) -> ToolExecutionOutcome:
-        async def run() -> ToolExecutionOutcome:
+    async def _execute(self, call: ToolCall, offered: Mapping[str, Offer]) -> _ToolExecutionOutcome:
+        async def run() -> _ToolExecutionOutcome:
             offer = offered.get(call.name)
             if offer is None:
                 raise self._not_offered(call, offered)
@@ -147,9 +147,9 @@ class ToolExecutor:
         left_s = self.config.call_timeout_s
         return left_s if self.deadline is None else max(0.0, min(left_s, self.deadline - time.monotonic()))
 
-    def _answered(self, call: ToolCall, answer: Answer | ToolResult) -> ToolExecutionOutcome:
+    def _answered(self, call: ToolCall, answer: Answer | ToolResult) -> _ToolExecutionOutcome:
         if isinstance(answer, ToolResult):
-            return ToolExecutionOutcome(self._message(call, result_text(answer), is_error=answer.is_error))
+            return _ToolExecutionOutcome(self._message(call, result_text(answer), is_error=answer.is_error))
         delivered = self.toolbox.expanded(expanded_by(answer), self._state)
         wire = answer.to_wire()
         if delivered.names:  # their definitions reach the model in a different way
@@ -158,22 +158,22 @@ class ToolExecutor:
             else:
                 rest = {key: wire[key] for key in ("errors",) if key in wire}
             wire = {"callable_by_now": [*delivered.names], **rest}
-        return ToolExecutionOutcome(self._message(call, json_text(wire), revealed=delivered), delivered)
+        return _ToolExecutionOutcome(self._message(call, json_text(wire), revealed=delivered), delivered)
 
-    def _read(self, call: ToolCall, given: Mapping[str, Any]) -> ToolExecutionOutcome:
+    def _read(self, call: ToolCall, given: Mapping[str, Any]) -> _ToolExecutionOutcome:
         """Return the content of a section. The section is open from now on."""
         if problems := READ_SECTION.arguments.violations(given):
             raise InvalidArguments(f"`{READ_SECTION.name}`: {problems[0].message}.")
         read = self.prompt.read_section(given["section_key"], self._sections, self.catalog)
         if read.value is None:
-            return ToolExecutionOutcome(self._message(call, read.message, is_error=True))
+            return _ToolExecutionOutcome(self._message(call, read.message, is_error=True))
         if read.value.expanded_tools and not self.is_dynamic:
             told = f'Section "{dotted(read.path)}" is open. The prompt contains it, with its tools.'
-            return ToolExecutionOutcome(self._message(call, told), opened=read.path, requires_restart=True)
+            return _ToolExecutionOutcome(self._message(call, told), opened=read.path, requires_restart=True)
         delivered = self.toolbox.deliver(read.value.expanded_tools, self._state)
         content = "\n\n".join(part for part in (read.message, read.value.content, delivered.text) if part)
         message = self._message(call, content, revealed=delivered)
-        return ToolExecutionOutcome(message, delivered, read.path if read.opens else None)
+        return _ToolExecutionOutcome(message, delivered, read.path if read.opens else None)
 
     @property
     def _sections(self) -> SectionState:
@@ -203,11 +203,11 @@ class ToolExecutor:
         told = sendable(content, self.config.max_result_chars)
         return ToolMessage(call.id, call.name, told, is_error, revealed.revealed)
 
-    def _failed(self, call: ToolCall, error: ToolcribError) -> ToolExecutionOutcome:
+    def _failed(self, call: ToolCall, error: ToolcribError) -> _ToolExecutionOutcome:
         told = error_within(error, usable_from_now(self._state))
-        return ToolExecutionOutcome(self._message(call, json_text(told), is_error=True))
+        return _ToolExecutionOutcome(self._message(call, json_text(told), is_error=True))
 
-    def _finish(self, outcome: ToolExecutionOutcome) -> None:
+    def _finish(self, outcome: _ToolExecutionOutcome) -> None:
         """Record the answer and the opened tools in one step, so that a killed program does not separate them.
 
         Source: dynamic tool registration, "InnerLoop Tool Registry Update".

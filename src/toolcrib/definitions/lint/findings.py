@@ -43,13 +43,13 @@ class Problem:
     """Ids of other tools that the problem concerns, in order."""
 
 
-class ToolCheck(Protocol):
+class _ToolCheck(Protocol):
     """Checks one definition. Never raises, whatever the definition contains."""
 
     def __call__(self, definition: LintedTool, /) -> Iterable[Problem]: ...
 
 
-class CatalogCheck(Protocol):
+class _CatalogCheck(Protocol):
     """Checks all definitions together. They are ordered by id. Never raises."""
 
     def __call__(self, tools: Sequence[Tool], /) -> Iterable[Problem]: ...
@@ -68,8 +68,8 @@ class LintRule:
     """Why the problem matters, and other details, in a few sentences."""
     change: str = ""
     """What to do, as a sentence without a full stop, if it is the same for all findings of the rule."""
-    of_tool: ToolCheck | None = None
-    of_catalog: CatalogCheck | None = None
+    of_tool: _ToolCheck | None = None
+    of_catalog: _CatalogCheck | None = None
     """If both checks are missing, the rule is not about definitions. The code that looks at its subject reports it."""
 
 

@@ -66,7 +66,7 @@ _FACTORS, _OFFSETS, _MIXERS = _RANDOM[0] | np.uint64(1), _RANDOM[1], (_RANDOM[2]
 
 
 @dataclass(frozen=True, slots=True)
-class Sketch:
+class _Sketch:
     """The parts of one tool that are compared."""
 
     tool: Tool
@@ -121,10 +121,10 @@ def same_description(tools: Sequence[Tool]) -> Iterator[Problem]:
             )
 
 
-def _groups(tools: Sequence[Tool]) -> list[tuple[Sketch, list[Sketch]]]:
+def _groups(tools: Sequence[Tool]) -> list[tuple[_Sketch, list[_Sketch]]]:
     """Return the groups with at least two tools: the first tool, in the order of `tools`, and the others."""
-    members: defaultdict[int, list[Sketch]] = defaultdict(list)
-    leaders: list[Sketch] = []
+    members: defaultdict[int, list[_Sketch]] = defaultdict(list)
+    leaders: list[_Sketch] = []
     exact: dict[tuple[tuple[str, ...], frozenset[str], frozenset[str]], int] = {}
     bands: dict[int, tuple[int, ...]] = {}
     for sketch in map(_sketch, tools):
@@ -146,7 +146,7 @@ def _groups(tools: Sequence[Tool]) -> list[tuple[Sketch, list[Sketch]]]:
     return [(leaders[at], members[at]) for at in sorted(members)]
 
 
-def _leader_of(sketch: Sketch, leaders: Sequence[Sketch], near: Counter[int]) -> int | None:
+def _leader_of(sketch: _Sketch, leaders: Sequence[_Sketch], near: Counter[int]) -> int | None:
     """Return the position of the leader that `sketch` is nearly the same as, or None.
 
     `near` counts the shared bands by position. Leaders with the most shared bands are tried first.
@@ -155,14 +155,14 @@ def _leader_of(sketch: Sketch, leaders: Sequence[Sketch], near: Counter[int]) ->
     return next((at for at in ranked if is_like(sketch, leaders[at])), None)
 
 
-def _sketch(tool: Tool) -> Sketch:
+def _sketch(tool: Tool) -> _Sketch:
     name = tuple(_plain_words(tool.name))
     description = frozenset(_plain_words(tool.description))
     parameters = frozenset(_plain_words("\n".join(map(str, mapping(tool.input_schema.get("properties")) or ()))))
     # A number that the description mentions is more than a version: `over_1_5_goals`.
     kept = frozenset(word for word in name if _VERSION.fullmatch(word) is None or word in description)
     said = kept - _ARTICLES or frozenset(name or (tool.name,))  # if the name has only such parts, the whole name counts
-    return Sketch(tool, name, said, description - STOPWORDS, description.union(name, said), parameters)
+    return _Sketch(tool, name, said, description - STOPWORDS, description.union(name, said), parameters)
 
 
 def _plain_words(text: str) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _singular(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
-def is_like(one: Sketch, other: Sketch) -> bool:
+def is_like(one: _Sketch, other: _Sketch) -> bool:
     """Whether a model would confuse the two tools, as `nearly_same` defines it."""
     return (
         one.name <= other.text
@@ -216,7 +216,7 @@ def _hash(word: str) -> int:
     return zlib.crc32(word.encode("utf-8", "surrogatepass")) * 0x9E3779B97F4A7C15 & 0xFFFF_FFFF_FFFF_FFFF
 
 
-def _what_is_same(leader: Sketch, others: Sequence[Sketch]) -> str:
+def _what_is_same(leader: _Sketch, others: Sequence[_Sketch]) -> str:
     if all(_key(each) == _key(leader) for each in others):
         return "same name, description and parameters"
     alike = min(_shared(each.description, leader.description) for each in others)
@@ -226,6 +226,6 @@ def _what_is_same(leader: Sketch, others: Sequence[Sketch]) -> str:
     return f"they share the words of their names, {descriptions}, {parameters}"
 
 
-def _key(sketch: Sketch) -> tuple[str, str, frozenset[str]]:
+def _key(sketch: _Sketch) -> tuple[str, str, frozenset[str]]:
     tool = sketch.tool
     return tool.name.casefold(), " ".join(tool.description.split()), sketch.parameters

@@ -17,7 +17,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Taker:
+class _Taker:
     """A client or provider that accepts only some names."""
 
     who: str
@@ -37,10 +37,10 @@ class Taker:
 _ANY, _LETTER = re.compile(r""), re.compile(r"[A-Za-z_]")
 
 TAKERS = (
-    Taker("MCP", re.compile(r"[A-Za-z0-9_.-]"), _ANY, 128),
-    Taker("Anthropic", re.compile(r"[A-Za-z0-9_-]"), _ANY, 128),
-    Taker("OpenAI", re.compile(r"[A-Za-z0-9_-]"), _ANY, 64),
-    Taker("Gemini", re.compile(r"[A-Za-z0-9_.:-]"), _LETTER, 64),
+    _Taker("MCP", re.compile(r"[A-Za-z0-9_.-]"), _ANY, 128),
+    _Taker("Anthropic", re.compile(r"[A-Za-z0-9_-]"), _ANY, 128),
+    _Taker("OpenAI", re.compile(r"[A-Za-z0-9_-]"), _ANY, 64),
+    _Taker("Gemini", re.compile(r"[A-Za-z0-9_.:-]"), _LETTER, 64),
 )
 """Source: MCP specification 2025-11-25, "Tool Names"; the error of Anthropic's Messages API, `tools.0.custom.name`
 (Claude Desktop: 64 characters); OpenAI's API reference, `FunctionObject.name`, which DeepSeek, Qwen and others also

@@ -62,7 +62,7 @@ _KEPT = 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class StandIn:
+class _StandIn:
     """A term that stands in for a term of the query."""
 
     term: str
@@ -76,7 +76,7 @@ _OF_PART = 0.5
 _OF_ERRORS = (0.7, 0.5)
 
 
-def stand_ins(term: str, parts: Sequence[Part]) -> tuple[StandIn, ...]:
+def stand_ins(term: str, parts: Sequence[Part]) -> tuple[_StandIn, ...]:
     """Return the terms of the visible tools in `parts` that stand in for `term`, the most alike first.
 
     The caller has checked that no visible tool has `term`.
@@ -93,7 +93,7 @@ def stand_ins(term: str, parts: Sequence[Part]) -> tuple[StandIn, ...]:
     best = max(found.values())
     kept = [(name, likeness) for name, likeness in found.items() if likeness == best or best not in _OF_ERRORS]
     kept.sort(key=lambda each: (-each[1], len(each[0]), each[0]))
-    return tuple(StandIn(name, likeness) for name, likeness in kept[:_MOST])
+    return tuple(_StandIn(name, likeness) for name, likeness in kept[:_MOST])
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class _Vocabulary:
     """All terms, each between two line feeds."""
     by_beginning: Mapping[tuple[str, int], Sequence[str]]
     """The terms by their first letter and their length."""
-    found: dict[str, tuple[StandIn, ...]] = field(default_factory=dict)
+    found: dict[str, tuple[_StandIn, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, segment: Segment) -> _Vocabulary:
@@ -116,24 +116,24 @@ class _Vocabulary:
             by_beginning.setdefault((term[0], len(term)), []).append(term)
         return cls(ordered, "\n" + "\n".join(ordered) + "\n", by_beginning)
 
-    def alike(self, term: str) -> tuple[StandIn, ...]:
+    def alike(self, term: str) -> tuple[_StandIn, ...]:
         if (known := self.found.get(term)) is None:
             if len(self.found) >= _KEPT:
                 self.found.clear()
             known = self.found[term] = tuple(self._search(term))
         return known
 
-    def _search(self, term: str) -> Iterator[StandIn]:
+    def _search(self, term: str) -> Iterator[_StandIn]:
         given = _abbreviations().get(term, ())
-        yield from (StandIn(each, _OF_ABBREVIATION) for each in given)
+        yield from (_StandIn(each, _OF_ABBREVIATION) for each in given)
         if not (term.isascii() and term.isalpha()):
             return
-        others: list[StandIn] = []
+        others: list[_StandIn] = []
         if len(term) >= _MIN_BEGINNING:
             start = bisect_left(self.ordered, term)
             begun = (each for each in islice(self.ordered, start, start + _MOST) if each.startswith(term))
-            others += [StandIn(each, _OF_BEGINNING) for each in begun]
-            others += [StandIn(each, _OF_PART) for each in islice(self._holding(term), _MOST)]
+            others += [_StandIn(each, _OF_BEGINNING) for each in begun]
+            others += [_StandIn(each, _OF_PART) for each in islice(self._holding(term), _MOST)]
         yield from others
         if not given and not others:
             yield from self._misspelled(term)
@@ -147,7 +147,7 @@ class _Vocabulary:
                 yield self.joined[start:end]
             at = self.joined.find(term, end)
 
-    def _misspelled(self, term: str) -> Iterator[StandIn]:
+    def _misspelled(self, term: str) -> Iterator[_StandIn]:
         errors = sum(len(term) >= least for least in _MIN_TYPED)
         if not errors:
             return
@@ -159,7 +159,7 @@ class _Vocabulary:
         pieces = _pieces(term, errors)
         for each in islice((each for each in near if any(map(each.__contains__, pieces))), _COMPARED):
             if (count := distance(term, each, errors)) <= errors:
-                yield StandIn(each, _OF_ERRORS[count - 1])
+                yield _StandIn(each, _OF_ERRORS[count - 1])
 
 
 _vocabularies: WeakKeyDictionary[Segment, _Vocabulary] = WeakKeyDictionary()

@@ -43,7 +43,7 @@ class Command:
 
 
 @dataclass(eq=False)
-class Terminal:
+class _Terminal:
     """An open terminal."""
 
     id: str
@@ -57,7 +57,7 @@ class _TerminalRequest:
 
     scope: anyio.CancelScope = field(default_factory=lambda: anyio.CancelScope(shield=True))
     settled: anyio.Event = field(default_factory=anyio.Event)
-    terminal: Terminal | None = None
+    terminal: _Terminal | None = None
     error: Exception | None = None
     is_unwanted: bool = False
 
@@ -77,7 +77,7 @@ class Terminals:
         self._session_id = session_id
         self._on_open = on_open
         self._grace_s = grace_s
-        self._open: dict[str, Terminal] = {}
+        self._open: dict[str, _Terminal] = {}
         self._openings: set[_TerminalRequest] = set()
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
@@ -107,7 +107,7 @@ class Terminals:
         return frozenset(self._open)
 
     @asynccontextmanager
-    async def opened(self, command: Command, *, keeps_open: bool = False) -> AsyncGenerator[Terminal]:
+    async def opened(self, command: Command, *, keeps_open: bool = False) -> AsyncGenerator[_Terminal]:
         """Open a terminal that runs `command`, for the block. At its end the command is killed if it still runs, and
         the terminal is released. With `keeps_open`, this happens only if the block fails."""
         terminal = await self._requested(command)
@@ -139,7 +139,7 @@ class Terminals:
         await self._port.release_terminal(self._session_id, terminal_id)
         self._open.pop(terminal_id, None)
 
-    async def stopped(self, terminal: Terminal) -> TerminalOutput | None:
+    async def stopped(self, terminal: _Terminal) -> TerminalOutput | None:
         """Kill a command and return what it wrote; None if the editor does not answer in time."""
         output = None
         with anyio.move_on_after(self._grace_s):
@@ -153,7 +153,7 @@ class Terminals:
         if terminal_id in self._open:
             self._open[terminal_id].has_exited = True
 
-    async def _requested(self, command: Command) -> Terminal:
+    async def _requested(self, command: Command) -> _Terminal:
         if self._tasks is None:
             raise ClientGone("the session has ended")
         opening = _TerminalRequest()
@@ -181,7 +181,7 @@ class Terminals:
                     cwd=command.cwd,
                     output_byte_limit=command.output_byte_limit,
                 )
-                terminal = self._open[terminal_id] = Terminal(terminal_id)
+                terminal = self._open[terminal_id] = _Terminal(terminal_id)
                 if opening.is_unwanted:
                     await self._end(terminal)
                 else:
@@ -192,7 +192,7 @@ class Terminals:
             self._openings.discard(opening)
             opening.settled.set()
 
-    async def _end(self, terminal: Terminal) -> None:
+    async def _end(self, terminal: _Terminal) -> None:
         """Kill the command if it still runs, and release its terminal. This is shielded from cancellation and limited
         in time.
 

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
-from toolcrib.core.checks import check_tool
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.metadata import ToolMetadata
-from toolcrib.core.tools import DECLARATION, EMPTY_SCHEMA, Tool, ToolAnnotations
+from toolcrib.core.tools import DECLARATION, EMPTY_SCHEMA, Tool, ToolAnnotations, check_tool
 from toolcrib.sources.base import source_name
 from toolcrib.sources.declared.command_line import COMMAND_KEYS, CommandLine
 from toolcrib.sources.declared.fields import Fields

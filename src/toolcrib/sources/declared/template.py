@@ -24,7 +24,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class _Variable:
     """A placeholder for an environment variable. `text` is how it was written."""
 
     text: str
@@ -40,7 +40,7 @@ class Template:
     """Text, arguments and variables, in order: `{name}` is an argument, `${env:NAME}` a variable, `{{` a literal
     brace."""
 
-    parts: tuple[str | Argument | Variable, ...]
+    parts: tuple[str | Argument | _Variable, ...]
 
     @classmethod
     def read(cls, text: object, where: str) -> Self:
@@ -51,7 +51,7 @@ class Template:
         """
         if not isinstance(text, str):
             raise InvalidTool(f"{where}: must be a string")
-        parts: list[str | Argument | Variable] = []
+        parts: list[str | Argument | _Variable] = []
         end = 0
         for mark in _MARK.finditer(text):
             parts.append(text[end : mark.start()])
@@ -67,7 +67,7 @@ class Template:
 
     @property
     def has_variables(self) -> bool:
-        return any(isinstance(part, Variable) for part in self.parts)
+        return any(isinstance(part, _Variable) for part in self.parts)
 
     @property
     def bare(self) -> str | None:
@@ -96,7 +96,7 @@ class Template:
             Problem: a variable is not set.
         """
         parts = [
-            written(expanded(part.text, where, environ)) if isinstance(part, Variable) else part for part in self.parts
+            written(expanded(part.text, where, environ)) if isinstance(part, _Variable) else part for part in self.parts
         ]
         return type(self)(_joined(parts))
 
@@ -150,7 +150,7 @@ def check_name(name: str, properties: Mapping[str, Any], where: str) -> None:
         raise InvalidTool(f"{where}: `{{{name}}}` is not a property of the input schema{meant}")
 
 
-def _part(mark: re.Match[str], where: str) -> str | Argument | Variable:
+def _part(mark: re.Match[str], where: str) -> str | Argument | _Variable:
     if mark["brace"]:
         return mark["brace"][0]
     if mark["lone"]:
@@ -161,12 +161,12 @@ def _part(mark: re.Match[str], where: str) -> str | Argument | Variable:
         raise InvalidTool(
             f"{where}: `{mark['variable']}` is not a placeholder; write an environment variable as `${{env:NAME}}`"
         )
-    return Variable(mark["variable"])
+    return _Variable(mark["variable"])
 
 
-def _joined(parts: Sequence[str | Argument | Variable]) -> tuple[str | Argument | Variable, ...]:
+def _joined(parts: Sequence[str | Argument | _Variable]) -> tuple[str | Argument | _Variable, ...]:
     """Return `parts` without empty strings, and with adjacent strings joined."""
-    joined: list[str | Argument | Variable] = []
+    joined: list[str | Argument | _Variable] = []
     for part in parts:
         if isinstance(part, str) and joined and isinstance(joined[-1], str):
             joined[-1] += part

@@ -19,7 +19,7 @@ class Ask(Protocol):
     ) -> Awaitable[Mapping[str, Any] | mcp_types.ErrorData]: ...
 
 
-class Callbacks(TypedDict, total=False):
+class _Callbacks(TypedDict, total=False):
     """Keyword arguments of `mcp.ClientSession`. The session does not declare the capabilities that are left out."""
 
     elicitation_callback: ElicitationFnT
@@ -59,9 +59,9 @@ class RequestHandlers:
     """The capabilities in the form of MCP's `ClientCapabilities`."""
     ask: Ask
 
-    def callbacks(self) -> Callbacks:
+    def callbacks(self) -> _Callbacks:
         """Return callbacks for the declared capabilities, and for no others."""
-        callbacks = Callbacks()
+        callbacks = _Callbacks()
         if "elicitation" in self.capabilities:
             callbacks["elicitation_callback"] = self._elicit
         if "roots" in self.capabilities:

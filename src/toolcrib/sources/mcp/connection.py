@@ -1,9 +1,9 @@
-"""One live connection to an MCP server: transport, protocol era, and a listing that tolerates invalid definitions."""
+"""One live connection to an MCP server: transport, protocol era, and lists that are read page by page."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -33,7 +33,6 @@ from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolcrib.sources.environment import inherited
-from toolcrib.sources.mcp import pages
 from toolcrib.sources.mcp.asking import AskedSession, RequestHandlers
 from toolcrib.sources.mcp.backlog import Backlog, bounded
 from toolcrib.sources.mcp.carried_transport import carried
@@ -46,6 +45,31 @@ from toolcrib.sources.mcp.sse_transport import streamed
 from toolcrib.sources.mcp.stdio_transport import Grace, piped
 from toolcrib.sources.tool_definitions import label
 from toolcrib.version import VERSION
+
+MAX_PAGES = 1_000
+MAX_DEFINITIONS = 100_000
+"""How many pages and definitions of one list are read. A server whose list is longer is not followed further."""
+
+AT_ONCE = 200
+"""How many definitions are checked before others get a turn. Each takes microseconds, but a page can hold millions."""
+
+
+async def walk(page: Callable[[str | None], Awaitable[object]], count: Callable[[], int]) -> bool:
+    """Read page after page: `page` takes a cursor (None first), and returns the next cursor if it is a string.
+
+    `count` returns how many definitions were read so far. Returns False if the list exceeds the maximum length.
+    """
+    cursors: set[str] = set()
+    cursor: str | None = None
+    while True:
+        following = await page(cursor)
+        if not isinstance(following, str) or not following:
+            return count() < MAX_DEFINITIONS
+        if following in cursors or len(cursors) >= MAX_PAGES or count() >= MAX_DEFINITIONS:
+            return False
+        cursors.add(following)
+        cursor = following
+
 
 HTTP_READ_TIMEOUT_S = 300.0
 
@@ -200,10 +224,10 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         raw = await self._sent(method, sent_for, opts, _related_request_id)
         sent = raw.get("tools")
         if method == "tools/list" and isinstance(sent, list):
-            wires = cast("list[object]", sent)[: pages.MAX_DEFINITIONS - len(self.listed)]
+            wires = cast("list[object]", sent)[: MAX_DEFINITIONS - len(self.listed)]
             accepted: list[object] = []
             for number, wire in enumerate(wires if self._over_http else (), 1):
-                if number % pages.AT_ONCE == 0:
+                if number % AT_ONCE == 0:
                     await anyio.lowlevel.checkpoint()
                 # The session validates all that it sees in one step, and needs only what defines headers.
                 if _says_of_headers(wire) and is_definition(wire, method, self.version):

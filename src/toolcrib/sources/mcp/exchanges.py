@@ -62,7 +62,7 @@ class Verbosity:
 
 
 @dataclass(slots=True, eq=False)
-class Exchange:
+class _Exchange:
     """A running request: the client that its server may ask for input, and how long we wait for the answer."""
 
     client: Client
@@ -83,7 +83,7 @@ class Exchange:
             self.patience.deadline = anyio.current_time() + self.left_s
 
 
-_sent_for: ContextVar[Exchange] = ContextVar("_sent_for")
+_sent_for: ContextVar[_Exchange] = ContextVar("_sent_for")
 """Set while a request is sent. Over streamable HTTP the SDK reads the answer's stream in the same context, which
 identifies the request. Over a pipe nothing identifies it."""
 
@@ -98,14 +98,14 @@ class Exchanges:
         """
         self._standing = standing
         self._lingering_s = lingering_s
-        self._under_way: list[Exchange] = []
+        self._under_way: list[_Exchange] = []
         self._given_up: list[tuple[float, Client]] = []
         """Until when each abandoned request may continue, and its client."""
 
     @contextmanager
     def sending(self, client: Client | None, patience: anyio.CancelScope) -> Generator[None]:
         """Track the request for the block, in which it is sent and answered."""
-        exchange = Exchange(client or NO_CLIENT, patience)
+        exchange = _Exchange(client or NO_CLIENT, patience)
         self._under_way.append(exchange)
         token = _sent_for.set(exchange)
         try:

@@ -19,9 +19,7 @@ from pydantic import RootModel, ValidationError
 from toolcrib.core.tools import Tool
 from toolcrib.sources.aside import aside
 from toolcrib.sources.base import NO_EXTRAS, Extras, Listing, SetAside, server_summary
-from toolcrib.sources.mcp import pages
-from toolcrib.sources.mcp.connection import WHOLE, Connection
-from toolcrib.sources.mcp.pages import walk
+from toolcrib.sources.mcp.connection import AT_ONCE, MAX_DEFINITIONS, WHOLE, Connection, walk
 from toolcrib.sources.mcp.shapes import LIST_KEYS, is_definition
 from toolcrib.sources.tool_definitions import read_definitions
 
@@ -172,11 +170,9 @@ async def _list(
         with anyio.fail_after(page_timeout_s):
             result = (await connection.session.send_request(request, WholeResult)).root[WHOLE]
         wires = result.get(LIST_KEYS[method])
-        for wire in islice(
-            cast("list[object]", wires) if isinstance(wires, list) else (), pages.MAX_DEFINITIONS - read
-        ):
+        for wire in islice(cast("list[object]", wires) if isinstance(wires, list) else (), MAX_DEFINITIONS - read):
             read += 1
-            if read % pages.AT_ONCE == 0:
+            if read % AT_ONCE == 0:
                 await anyio.lowlevel.checkpoint()
             if is_definition(wire, method, LATEST_MODERN_VERSION):
                 kept.setdefault(cast("dict[str, str]", wire)[name], cast("dict[str, Any]", wire))
@@ -184,7 +180,7 @@ async def _list(
                 odd += 1
         return result.get("nextCursor")
 
-    ends = await pages.walk(page, lambda: read)
+    ends = await walk(page, lambda: read)
     warnings = [] if ends else [f"its answers to {method} do not end; {read} definitions were read"]
     if odd:
         warnings.append(f"{odd} of the definitions in its answers to {method} are invalid")

@@ -89,7 +89,7 @@ class _Connected(ABC):
 
 
 @dataclass(eq=False)
-class HandshakeClient(_Connected):
+class _HandshakeClient(_Connected):
     """A client of the handshake era during one of its requests."""
 
     ctx: Ctx
@@ -114,7 +114,7 @@ class HandshakeClient(_Connected):
         await send_log(self.ctx, params)
 
 
-class PipeClient(_Connected):
+class _PipeClient(_Connected):
     """The client at the other end of a pipe, between its requests."""
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -146,9 +146,9 @@ class Clients:
         """Run the requests that wait for a client to return in `tasks`."""
         self._tasks, self._suspended = tasks, SuspendedCalls(tasks)
 
-    def between_requests(self, connection: Connection) -> PipeClient:
+    def between_requests(self, connection: Connection) -> _PipeClient:
         """Return the only client of the handshake era, for the time between its requests."""
-        return PipeClient(connection, self._tasks)
+        return _PipeClient(connection, self._tasks)
 
     async def carry(self, ctx: Ctx, send: Send) -> Mapping[str, Any]:
         """Return the result of `send`. For a client of the newer era it may be `input_required`, which must be sealed.
@@ -159,7 +159,7 @@ class Clients:
         """
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return await self._carry_back_and_forth(ctx, send)
-        client = HandshakeClient(connection_of(ctx), self._tasks, ctx)
+        client = _HandshakeClient(connection_of(ctx), self._tasks, ctx)
         try:
             return await _carry_through(client, send)
         finally:
@@ -190,7 +190,7 @@ class Clients:
             await call.finish()
 
 
-async def _carry_through(client: HandshakeClient, send: Send) -> Mapping[str, Any]:
+async def _carry_through(client: _HandshakeClient, send: Send) -> Mapping[str, Any]:
     """Carry a request of a client that can answer questions while it waits."""
     context = replace(context_of(client.ctx), client=client)
     progress, poll_s = _progress_to(lambda: client.ctx), FIRST_POLL_S

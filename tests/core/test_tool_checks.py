@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.catalogs import tool
 
-from toolcrib.core.checks import check_tool
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.metadata import Optionality, ToolExample, ToolMetadata
+from toolcrib.core.tools import check_tool
 
 COMMIT = tool(
     "git.commit", properties={"message": {"type": "string"}, "sign": {"type": "boolean"}}, required=("message",)
