@@ -476,6 +476,19 @@ def test_links_on_a_page_lead_to_a_file(path: Path) -> None:
         assert (path.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md", "docs/search.md", "docs/dependencies.md"])
+def test_modules_that_a_page_names_exist(name: str) -> None:
+    named = set(
+        re.findall(r"`(?:src/toolcrib/)?((?:[a-z_]+/)+[a-z_]+\.py|[a-z][a-z_]*\.py)`", (ROOT / name).read_text())
+    )
+    source = ROOT / "src" / "toolcrib"
+    there = {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
+    there |= {path.rpartition("/")[2] for path in there}
+    for folder in ("tests", "benchmarks", "examples"):
+        there |= {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.py")}
+    assert named - there == set()
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_what_is_made_from_the_code_is_as_the_code_has_it(path: Path) -> None:
     assert generated(path.read_text()) == path.read_text(), "`make docs` writes it anew"
