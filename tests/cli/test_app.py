@@ -219,3 +219,10 @@ def test_an_earlier_name_of_a_command_works_and_says_its_new_name(earlier: str, 
     assert result.exit_code == 0
     assert result.stderr == f"`toolcrib {earlier}` is now `toolcrib {name}`.\n"
     assert result.stdout == run(name, "--help")
+
+
+def test_a_misspelled_command_names_those_that_are_close() -> None:
+    result = CliRunner().invoke(main, ["serv"])
+    assert result.exit_code == 2
+    assert "Error: No such command 'serv'. Did you mean `serve` or `search`?\n" in result.stderr
+    assert CliRunner().invoke(main, ["qqq"]).stderr.endswith("Error: No such command 'qqq'.\n")

@@ -87,7 +87,14 @@ class _LazyGroup(click.Group):
             if not ctx.resilient_parsing:  # the shell that completes a command does not want to hear this
                 click.echo(f"`toolcrib {args[0]}` is now `toolcrib {name}`.", err=True)
             args = [name, *args[1:]]
-        return super().resolve_command(ctx, args)
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            # Click itself suggests only commands that are imported already, and only since 8.4.
+            from difflib import get_close_matches
+
+            near = " or ".join(f"`{name}`" for name in get_close_matches(args[0], COMMANDS))
+            raise click.UsageError(f"{error.message} Did you mean {near}?", ctx) if near else error from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
