@@ -34,7 +34,6 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 """Algorithms with public keys only: nothing that a gateway knows is enough to sign a token."""
 
 _DEFAULT_ALGORITHMS = ("RS256", "ES256", "EdDSA")
-_SUPPORTED = words(ALGORITHMS, "supported", empty=_DEFAULT_ALGORITHMS)
 
 MAX_PRINCIPAL_CHARS = 255
 

@@ -21,11 +21,6 @@ _ACCEPTED = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,62}")
 _ODD = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
-def may_be_model_name(text: str) -> bool:
-    """Return whether `text` could be a name from `model_names`. A tool id never is, because it contains a dot."""
-    return _ACCEPTED.fullmatch(text) is not None
-
-
 def model_names(tools: Iterable[Tool], plain_sources: Container[str] = ()) -> dict[str, str]:
     """Return a name for each tool, by tool id: `source__name`, or only `name` if its source is in `plain_sources`."""
     return unique_names(full_names({tool.id: (tool.source, tool.name) for tool in tools}, plain_sources))
