@@ -1,4 +1,4 @@
-"""Generated tools, rules and categories: from few words, so that conditions are met and names collide."""
+"""Generated tools, rules and categories, made of few words so that conditions match and names collide."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TAGGED = st.sampled_from([(), ("x",), ("y",), ("x", "y")])
 
 @st.composite
 def tools(draw: st.DrawFn, *, max_size: int = 10, names: str = "abcdefAB") -> list[Tool]:
-    """Of different ids."""
+    """Tools with different ids."""
     ids = st.builds("{}.{}".format, st.sampled_from(SOURCES), st.sampled_from(names))
     made = draw(
         st.lists(
@@ -53,7 +53,7 @@ def tools(draw: st.DrawFn, *, max_size: int = 10, names: str = "abcdefAB") -> li
 
 @st.composite
 def many_tools(draw: st.DrawFn) -> list[Tool]:
-    """So many that nodes are grouped, with some that stand elsewhere."""
+    """Enough tools for nodes to be grouped, and some tools in other categories."""
     things = draw(st.lists(st.sampled_from(["invoice", "calendar", "file", "picture"]), min_size=14, max_size=20))
     crowd = [
         tool(f"git.{thing}{number}", f"Change the {thing}, shared.", tags=draw(TAGGED), properties={})
@@ -74,7 +74,7 @@ PATHS: st.SearchStrategy[tuple[Path, ...]] = st.just(()) | st.lists(
 
 
 def _or_none(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Without those that are empty, which no rule may have."""
+    """Without empty values, which a rule must not have."""
     return values.map(lambda value: value or None)
 
 
@@ -96,7 +96,7 @@ RULES = st.builds(
     ).map(tuple),
     st.sampled_from(Access),
 )
-"""Any policy that can be written down."""
+"""Every policy that a configuration file can express."""
 
 SET_UP: st.SearchStrategy[list[Category]] = st.lists(
     st.sampled_from(

@@ -1,4 +1,4 @@
-"""The one decision: the first rule that is met decides, and a stranger's claims never loosen it."""
+"""Access rules: the first matching rule decides, and claims of an untrusted source never loosen the decision."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PUSH = Subject("git.push", "git", (("git", "remote"), ("vcs",)), ("slow", "net")
 
 
 def decided(rule: Rule, subject: Subject = PUSH, principal: Principal = ADA) -> bool:
-    """Whether `rule` is met."""
+    """Whether `rule` matches."""
     return Rules((rule,), Access.HIDDEN).permissions(principal).decide(subject) is rule.then
 
 
@@ -82,11 +82,11 @@ def decided(rule: Rule, subject: Subject = PUSH, principal: Principal = ADA) -> 
     ],
     ids=str,
 )
-def test_a_rule_is_met_where_every_one_of_its_conditions_is(conditions: dict[str, Any], met: bool) -> None:
+def test_a_rule_matches_when_all_its_conditions_match(conditions: dict[str, Any], met: bool) -> None:
     assert decided(Rule(Access.CALL, **conditions)) is met
 
 
-def test_the_first_rule_that_is_met_decides_and_where_none_is_what_holds_otherwise() -> None:
+def test_the_first_matching_rule_decides_and_the_default_applies_otherwise() -> None:
     rules = Rules(
         (Rule(Access.ASK, tools=("git.push",)), Rule(Access.CALL, sources=("git",)), Rule(Access.HIDDEN)), Access.SEE
     )
@@ -97,7 +97,7 @@ def test_the_first_rule_that_is_met_decides_and_where_none_is_what_holds_otherwi
     assert Rules((), Access.SEE).decide(PUSH) is Access.SEE
 
 
-def test_rules_may_be_given_as_a_list_and_can_be_compared_and_shared_all_the_same() -> None:
+def test_rules_given_as_a_list_are_comparable_and_hashable() -> None:
     rule = Rule(Access.ASK, tools=("git.push",))
     listed = Rules([rule], Access.SEE)  # pyright: ignore[reportArgumentType]
 
@@ -106,18 +106,18 @@ def test_rules_may_be_given_as_a_list_and_can_be_compared_and_shared_all_the_sam
 
 
 @pytest.mark.parametrize("rules", ["ask", [Rule(Access.ASK), "hide"]], ids=str)
-def test_what_is_no_list_of_rules_is_refused(rules: Any) -> None:
+def test_a_value_that_is_not_a_list_of_rules_is_refused(rules: Any) -> None:
     with pytest.raises(InvalidConfig, match=r"^rules: must be a list of `Rule`$"):
         Rules(rules, Access.CALL)
 
 
-def test_annotations_that_are_no_object_are_refused() -> None:
+def test_annotations_that_are_not_an_object_are_refused() -> None:
     claims: Any = ["read_only"]
     with pytest.raises(InvalidConfig, match=r"^annotations: must be an object$"):
         Rule(Access.CALL, annotations=claims)
 
 
-def test_rules_for_others_say_nothing() -> None:
+def test_rules_for_other_principals_do_not_apply() -> None:
     rules = Rules((Rule(Access.HIDDEN, principals=("grace",)), Rule(Access.ASK, scopes=("admin",))), Access.CALL)
 
     assert rules.permissions(ADA) == Rules((), Access.CALL)
@@ -125,7 +125,7 @@ def test_rules_for_others_say_nothing() -> None:
     assert rules.permissions(Principal("eve", frozenset({"admin", "more"}))).decide(PUSH) is Access.ASK
 
 
-def test_what_nobody_restricts_may_be_called_by_anybody() -> None:
+def test_every_principal_may_call_every_tool_without_rules() -> None:
     assert ALLOW_ALL.permissions(ADA) is ALLOW_ALL.permissions(LOCAL) is EVERYTHING
     assert EVERYTHING.decide(PUSH) is Access.CALL
 
@@ -133,14 +133,14 @@ def test_what_nobody_restricts_may_be_called_by_anybody() -> None:
 # -- claims -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_claim_to_only_read_loosens_nothing_unless_its_source_is_trusted() -> None:
+def test_a_read_only_claim_grants_access_only_if_its_source_is_trusted() -> None:
     rules = Rules((Rule(Access.CALL, annotations={"read_only": True}),), Access.ASK)
 
     assert rules.decide(PUSH) is Access.CALL
     assert rules.decide(replace(PUSH, trusted=False)) is Access.ASK
 
 
-def test_a_strangers_tag_loosens_nothing_and_tightens() -> None:
+def test_a_tag_of_an_untrusted_source_can_only_restrict_access() -> None:
     tagged = replace(PUSH, trusted=False, tags=("safe", "secret"))
     allow = Rules((Rule(Access.CALL, tags=("safe",)),), Access.HIDDEN)
     hide = Rules((Rule(Access.HIDDEN, tags=("secret",)),), Access.CALL)
@@ -149,7 +149,7 @@ def test_a_strangers_tag_loosens_nothing_and_tightens() -> None:
     assert hide.decide(tagged) is Access.HIDDEN
 
 
-def test_a_place_that_a_strangers_tag_brought_loosens_nothing() -> None:
+def test_a_category_assigned_by_an_untrusted_tag_grants_no_access() -> None:
     categories = Categories([Category(("Safe",), tagged=("safe",)), Category(("Known",), tools=("git.*",))])
     lying = tool("git.wipe", tags=("safe",), category=("own",))
     allowed = {path: Rules((Rule(Access.CALL, paths=(path,)),), Access.HIDDEN) for path in [("Safe",), ("Known",)]}
@@ -157,7 +157,7 @@ def test_a_place_that_a_strangers_tag_brought_loosens_nothing() -> None:
     for trusted, decided in ((False, Access.HIDDEN), (True, Access.CALL)):
         subject = subject_of(lying, categories, trusted=trusted)
         assert allowed["Safe",].decide(subject) is decided
-        assert allowed["Known",].decide(subject) is Access.CALL, "its owner said where it hangs"
+        assert allowed["Known",].decide(subject) is Access.CALL, "the owner assigned this category"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_resource_is_hidden_under_every_spelling_of_its_uri(uri: str) -> None:
         assert View.of(registry.state, ADA, policy).access_to_item("fs", "file:///public/a.txt") is Access.CALL
 
 
-def test_what_claims_nothing_meets_no_rule_on_claims() -> None:
+def test_an_item_without_annotations_matches_no_rule_on_annotations() -> None:
     prompt = replace(PUSH, annotations=None, trusted=False)
     for claimed in (True, False):
         allow = Rules((Rule(Access.CALL, annotations={"destructive": claimed}),), Access.HIDDEN)
@@ -192,16 +192,16 @@ def test_what_claims_nothing_meets_no_rule_on_claims() -> None:
         assert hide.decide(prompt) is Access.CALL
 
 
-def test_a_claim_to_destroy_counts_from_anybody() -> None:
+def test_a_destructive_claim_counts_even_from_an_untrusted_source() -> None:
     rules = Rules((Rule(Access.HIDDEN, annotations={"destructive": True}),), Access.CALL)
     claims = replace(PUSH, annotations=ToolAnnotations(destructive=True))
 
     assert rules.decide(claims) is rules.decide(replace(claims, trusted=False)) is Access.HIDDEN
     assert rules.decide(PUSH) is Access.CALL
-    assert rules.decide(replace(PUSH, trusted=False)) is Access.HIDDEN, "who claims nothing is taken for the worst"
+    assert rules.decide(replace(PUSH, trusted=False)) is Access.HIDDEN, "an untrusted claim counts as the worst case"
 
 
-def test_a_tag_alone_that_a_stranger_gives_loosens_nothing() -> None:
+def test_an_untrusted_tag_alone_grants_no_access() -> None:
     rules = Rules((Rule(Access.CALL, tags=("safe",)),), Access.HIDDEN)
     here = (("git",),)
     tagged = Subject("git.push", "git", here, tags=("safe",), sure_paths=here)
@@ -210,7 +210,7 @@ def test_a_tag_alone_that_a_stranger_gives_loosens_nothing() -> None:
     assert rules.decide(replace(tagged, sure_tags=("safe",))) is Access.CALL
 
 
-def test_a_place_alone_that_a_stranger_brings_loosens_nothing() -> None:
+def test_an_untrusted_path_alone_grants_no_access() -> None:
     rules = Rules((Rule(Access.CALL, paths=(("safe",),)),), Access.HIDDEN)
     placed = Subject("git.push", "git", (("git",), ("safe",)), sure_paths=(("git",),))
 
@@ -230,22 +230,24 @@ SUBJECTS = st.builds(
 
 @settings(max_examples=examples(500))
 @given(RULES, SUBJECTS, st.sampled_from(PRINCIPALS))
-def test_whatever_the_rules_the_claims_of_a_stranger_only_tighten(
+def test_untrusted_claims_only_restrict_access_under_any_rules(
     rules: Rules, subject: Subject, principal: Principal
 ) -> None:
     decide = rules.permissions(principal).decide
     bare = replace(subject, tags=(), paths=((subject.source,),))
     decided = decide(replace(subject, sure_paths=bare.paths))
 
-    assert decided <= decide(bare), "what it says of its tags and places"
+    assert decided <= decide(bare), "claimed tags and paths never loosen"
     for claimed in product((False, True), repeat=len(HINTS)):
         truth = ToolAnnotations(**dict(zip(HINTS, claimed, strict=True)))
-        assert decided <= decide(replace(subject, annotations=truth, trusted=True)), "whatever it is in truth"
-        assert decided == decide(replace(subject, annotations=truth, sure_paths=bare.paths)), "whatever it claims"
+        assert decided <= decide(replace(subject, annotations=truth, trusted=True)), "for any true annotations"
+        assert decided == decide(replace(subject, annotations=truth, sure_paths=bare.paths)), (
+            "for any claimed annotations"
+        )
 
 
 @given(RULES, SUBJECTS, st.sampled_from(PRINCIPALS))
-def test_leaving_out_the_rules_for_others_decides_nothing_else(
+def test_leaving_out_rules_for_other_principals_changes_no_decision(
     rules: Rules, subject: Subject, principal: Principal
 ) -> None:
     mine = rules.permissions(principal)
@@ -258,10 +260,10 @@ def test_leaving_out_the_rules_for_others_decides_nothing_else(
     assert mine.decide(replace(subject, trusted=True)) is first
 
 
-# -- what may be spoken of --------------------------------------------------------------------------------------------
+# -- sources without visible tools ------------------------------------------------------------------------------------
 
 
-def test_a_source_may_be_spoken_of_where_not_all_of_it_is_hidden() -> None:
+def test_a_source_may_be_mentioned_unless_all_its_tools_are_hidden() -> None:
     def may_know(*rules: Rule, otherwise: Access = Access.CALL) -> bool:
         return Rules(rules, otherwise).decide(something_of("git")) is not Access.HIDDEN
 
@@ -293,9 +295,7 @@ def test_a_source_may_be_spoken_of_where_not_all_of_it_is_hidden() -> None:
     ],
     ids=str,
 )
-def test_of_a_source_that_is_hidden_a_tool_that_a_rule_shows_may_be_visible(
-    tools: tuple[str, ...], may_be: bool
-) -> None:
+def test_a_rule_can_show_a_tool_of_an_otherwise_hidden_source(tools: tuple[str, ...], may_be: bool) -> None:
     shown = Rules((Rule(Access.SEE, tools=tools),), Access.HIDDEN)
     hidden = Rules((Rule(Access.HIDDEN, tools=tools), *shown.rules), Access.HIDDEN)
 
@@ -303,7 +303,7 @@ def test_of_a_source_that_is_hidden_a_tool_that_a_rule_shows_may_be_visible(
     assert not may_show(hidden, "git")
 
 
-def test_of_a_hidden_source_nothing_is_shown_by_a_rule_that_names_another_source_or_place() -> None:
+def test_a_rule_for_a_different_source_or_path_shows_no_tool_of_a_hidden_source() -> None:
     def shows(**conditions: Any) -> bool:
         return may_show(Rules((Rule(Access.CALL, tools=("git.push",), **conditions),), Access.HIDDEN), "git")
 
@@ -313,7 +313,7 @@ def test_of_a_hidden_source_nothing_is_shown_by_a_rule_that_names_another_source
     assert not shows(paths=(("fs",),))
 
 
-def test_where_nothing_is_known_of_the_permissions_but_what_they_decide_they_are_asked_about_the_source() -> None:
+def test_may_show_falls_back_to_the_decision_about_the_source() -> None:
     class Nothing:
         def decide(self, subject: Subject) -> Access:
             return Access.HIDDEN
@@ -322,7 +322,7 @@ def test_where_nothing_is_known_of_the_permissions_but_what_they_decide_they_are
     assert not may_show(Nothing(), "git")
 
 
-def test_a_hidden_source_is_not_among_those_that_are_starting_or_failed() -> None:
+def test_a_hidden_source_is_not_listed_as_starting_or_failed() -> None:
     registry = registry_of(tool("fs.read"))
     registry.register_source(SourceEntry(ScriptedSource("git")))
     registry.register_source(SourceEntry(ScriptedSource("slow")))
@@ -332,7 +332,7 @@ def test_a_hidden_source_is_not_among_those_that_are_starting_or_failed() -> Non
     assert Operations().list(view).missing.starting == ("slow",)
 
 
-def test_an_expansion_says_what_stands_in_the_way_of_a_call() -> None:
+def test_an_expansion_names_the_obstacle_to_a_call() -> None:
     state = registry_of(tool("git.push")).state
 
     def obstacle(access: Access) -> object:
@@ -346,10 +346,10 @@ def test_an_expansion_says_what_stands_in_the_way_of_a_call() -> None:
         obstacle(Access.HIDDEN)
 
 
-# -- what hangs below a node ------------------------------------------------------------------------------------------
+# -- nodes below a hidden node ----------------------------------------------------------------------------------------
 
 
-def test_hiding_a_node_hides_what_hangs_below_it_through_a_link() -> None:
+def test_hiding_a_node_hides_tools_that_are_linked_below_it() -> None:
     lint = Category(("code", "lint"), tools=("ruff.*",), also_under=(("quality",),))
     registry = registry_of(tool("ruff.check"), tool("git.log"))
     registry.set_categories(Categories([lint, Category(("quality",), also_under=(("work",),))]))
@@ -363,7 +363,7 @@ def test_hiding_a_node_hides_what_hangs_below_it_through_a_link() -> None:
 # -- prompts and resources --------------------------------------------------------------------------------------------
 
 
-def test_a_policy_hides_prompts_and_resources_as_it_hides_tools() -> None:
+def test_a_policy_hides_prompts_and_resources_like_tools() -> None:
     registry = ToolRegistry()
     extras = Extras(
         prompts=({"name": "plan"}, {"name": "secret"}),
@@ -384,7 +384,7 @@ def test_a_policy_hides_prompts_and_resources_as_it_hides_tools() -> None:
     assert view.access_to_item("lib", "memo://1") is Access.CALL
 
 
-def test_a_source_of_which_only_a_prompt_is_visible_is_there_for_it() -> None:
+def test_a_source_with_only_a_visible_prompt_is_visible() -> None:
     registry = registry_of(tool("lib.lend"))
     entry = SourceEntry(ScriptedSource("lib"), SourceStatus.READY, extras=Extras(prompts=({"name": "plan"},)))
     registry.register_source(entry)
@@ -400,10 +400,10 @@ def test_a_source_of_which_only_a_prompt_is_visible_is_there_for_it() -> None:
     assert (dict(nothing.sources), bool(nothing.prompts_and_resources)) == ({}, False)
 
 
-# -- who shares what --------------------------------------------------------------------------------------------------
+# -- sharing between principals ---------------------------------------------------------------------------------------
 
 
-def test_principals_with_equal_permissions_share_what_they_see_and_nothing_else() -> None:
+def test_principals_with_equal_permissions_share_one_set_of_visible_tools() -> None:
     registry = registry_of(tool("git.log"), tool("git.push"))
     rules = Rules((Rule(Access.HIDDEN, tools=("git.push",), principals=("g*",)),), Access.CALL)
     views = ViewCache(registry, rules)
@@ -415,7 +415,7 @@ def test_principals_with_equal_permissions_share_what_they_see_and_nothing_else(
     assert views.of(Principal("ada")) is ada
 
 
-def test_scopes_are_part_of_who_asks() -> None:
+def test_scopes_of_a_principal_decide_what_it_sees() -> None:
     rules = Rules((Rule(Access.CALL, scopes=("write",)),), Access.HIDDEN)
     views = ViewCache(registry_of(tool("git.log")), rules)
 
@@ -423,7 +423,7 @@ def test_scopes_are_part_of_who_asks() -> None:
     assert set(views.of(Principal("ada")).tools) == set()
 
 
-def test_a_policy_that_is_set_later_holds_from_then_on() -> None:
+def test_a_policy_set_later_applies_to_new_views_only() -> None:
     views = ViewCache(registry_of(tool("git.log")), ALLOW_ALL)
     before = views.of(ADA)
     views.policy = Rules((), Access.HIDDEN)
@@ -439,7 +439,7 @@ CHANGES = st.lists(
 
 @settings(max_examples=examples(150), deadline=None)
 @given(tools(), RULES, CHANGES, st.data())
-def test_decisions_that_are_kept_from_an_earlier_state_are_those_that_would_be_made(
+def test_reused_decisions_equal_freshly_made_decisions(
     known: list[Tool], rules: Rules, changes: list[str], data: st.DataObject
 ) -> None:
     registry = registry_of(*known)
@@ -475,7 +475,7 @@ def test_decisions_that_are_kept_from_an_earlier_state_are_those_that_would_be_m
         assert set(kept.sources) == set(fresh.sources)
 
 
-def test_what_did_not_change_is_not_decided_again() -> None:
+def test_access_is_decided_again_only_for_changed_tools() -> None:
     registry = registry_of(tool("git.log"), tool("git.push"))
     asked: list[str] = []
 

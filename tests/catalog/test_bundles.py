@@ -1,4 +1,4 @@
-"""Bundles: what they hold, what they leave of a catalog, and what is told of what they lack."""
+"""Bundles: which tools they contain, how they restrict a catalog, and how missing tools are reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.catalog.test_hidden import WORLDS, World, all_of_the_shelves, everything, requests, shelves
+from tests.catalog.test_hidden import WORLDS, World, answers_about_items, everything, requests, view_of_items
 from tests.catalogs import registry_of, tool, view_of
 from tests.examples import examples
 from tests.operations.calling.test_approver import saying_after
@@ -44,7 +44,7 @@ HIDES_PUSH = Rules((Rule(Access.HIDDEN, tools=("git.push",)),), Access.CALL)
 
 
 def held(bundle: ToolBundle, *tools: Tool) -> set[str]:
-    """Ids of those that the bundle shows."""
+    """Ids of the tools that the bundle shows."""
     contents = Bundles([bundle]).contents(bundle.name)
     return {*View(Visible(registry_of(*tools).state, contents.around(ALLOW_ALL.permissions(LOCAL)))).tools}
 
@@ -53,10 +53,10 @@ def known_as(tool_id: str, *aliases: str, **more: Any) -> Tool:
     return replace(tool(tool_id), metadata=ToolMetadata(aliases=aliases, **more))
 
 
-# -- what it holds ----------------------------------------------------------------------------------------------------
+# -- contents ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_entry_is_an_id_or_a_pattern_of_ids_or_a_name_or_alias_in_any_source() -> None:
+def test_an_entry_is_an_id_or_an_id_pattern_or_a_name_or_alias() -> None:
     tools = (known_as("git.log"), known_as("git.push"), known_as("hg.log"), known_as("svn.show", "history"))
 
     assert held(ToolBundle("b", required=("git.log",)), *tools) == {"git.log"}
@@ -66,7 +66,7 @@ def test_an_entry_is_an_id_or_a_pattern_of_ids_or_a_name_or_alias_in_any_source(
     assert held(ToolBundle("b", optional=("Log", "git", "lo", "git.lo")), *tools) == set()
 
 
-def test_an_empty_bundle_is_allowed_shows_nothing_and_lacks_nothing() -> None:
+def test_an_empty_bundle_shows_no_tools_and_lacks_none() -> None:
     crib = crib_of(tool("git.log"))
     crib.add_bundle(ToolBundle("none"))
     session = crib.session(bundle="none")
@@ -76,7 +76,7 @@ def test_an_empty_bundle_is_allowed_shows_nothing_and_lacks_nothing() -> None:
     assert session.resolve() == Resolution("none", (), (), (), ())
 
 
-def test_a_bundle_holds_what_those_hold_that_it_includes_by_any_number_of_steps() -> None:
+def test_a_bundle_contains_the_entries_of_directly_and_indirectly_included_bundles() -> None:
     bundles = Bundles(
         [
             ToolBundle("all", optional=("web.fetch",), includes=("both",)),
@@ -106,23 +106,23 @@ def test_a_bundle_holds_what_those_hold_that_it_includes_by_any_number_of_steps(
         ([ToolBundle("a"), ToolBundle("a")], r"duplicate bundle name `a`"),
     ],
 )
-def test_bundles_that_cannot_be_are_refused(bundles: list[ToolBundle], problem: str) -> None:
+def test_invalid_bundle_definitions_are_refused(bundles: list[ToolBundle], problem: str) -> None:
     with pytest.raises(InvalidConfig, match=problem):
         Bundles(bundles)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "a.b", "ä", "a\n"])
-def test_a_name_that_could_not_stand_in_a_url_is_refused(name: str) -> None:
+def test_a_bundle_name_that_is_not_valid_in_a_url_is_refused(name: str) -> None:
     with pytest.raises(InvalidConfig, match="is not a valid bundle name"):
         ToolBundle(name)
 
 
-def test_an_entry_without_a_word_is_refused() -> None:
+def test_a_blank_entry_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="an entry must be a tool id"):
         ToolBundle("a", required=(" ",))
 
 
-def test_an_unknown_bundle_is_an_error_that_names_the_nearest() -> None:
+def test_an_unknown_bundle_is_an_error_that_suggests_the_closest_name() -> None:
     bundles = Bundles([CODE_AGENT, BLOG_AGENT])
     with pytest.raises(UnknownBundle) as error:
         bundles.contents("code-agents")
@@ -133,7 +133,7 @@ def test_an_unknown_bundle_is_an_error_that_names_the_nearest() -> None:
     assert error.value.hints == ("Known bundles: `blog_agent`, `code_agent`",)
 
 
-# -- what it leaves of a catalog --------------------------------------------------------------------------------------
+# -- a catalog restricted to a bundle ---------------------------------------------------------------------------------
 
 ENTRIES = st.lists(
     st.sampled_from(
@@ -176,7 +176,7 @@ def within(view: View, contents: Contents) -> View:
 
 
 def is_meant(entry: str, each: Tool) -> bool:
-    """As the words of `ToolBundle` have it."""
+    """Whether `entry` matches the tool, as the docstring of `ToolBundle` defines it."""
     if entry.isalnum():
         return entry in (each.name, *each.metadata.aliases)
     return fnmatchcase(each.id, entry)
@@ -184,7 +184,7 @@ def is_meant(entry: str, each: Tool) -> bool:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(with_aliases(), CONTENTS)
-def test_the_answers_within_a_bundle_are_those_over_a_catalog_that_holds_only_its_tools(
+def test_answers_within_a_bundle_equal_answers_over_a_catalog_with_only_its_tools(
     world: World, contents: Contents
 ) -> None:
     entries = (*contents.required, *contents.optional)
@@ -204,9 +204,7 @@ def test_the_answers_within_a_bundle_are_those_over_a_catalog_that_holds_only_it
     st.lists(st.sampled_from(["a", "b", ".", "*", "?", "[ab]", "[!a]"]), min_size=1, max_size=6).map("".join),
     st.sampled_from(["a", "ab", "ba"]),
 )
-def test_a_source_without_tools_may_be_known_exactly_where_an_entry_could_mean_a_tool_of_it(
-    entry: str, source: str
-) -> None:
+def test_a_source_without_tools_is_visible_exactly_when_an_entry_could_match_its_tools(entry: str, source: str) -> None:
     assume("." in entry or not entry.isalpha())
     names = ("".join(letters) for length in range(6) for letters in itertools.product("ab.", repeat=length))
     could = any(fnmatchcase(f"{source}.{name}", entry) for name in names)
@@ -214,7 +212,7 @@ def test_a_source_without_tools_may_be_known_exactly_where_an_entry_could_mean_a
     assert Contents(optional=(entry,)).holds(something_of(source)) == could
 
 
-def test_any_source_could_have_a_tool_of_a_name() -> None:
+def test_an_entry_that_is_a_plain_name_could_match_any_source() -> None:
     assert Contents(required=("log",)).holds(something_of("git"))
     assert not Contents().holds(something_of("git"))
 
@@ -226,7 +224,7 @@ OFFERED = st.fixed_dictionaries(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(OFFERED, st.lists(st.sampled_from(["a", "A", "*.[b-d]", "*.a"]), max_size=3).map(tuple), st.booleans())
-def test_prompts_and_resources_are_held_by_name_or_id_as_tools_are(
+def test_a_bundle_matches_prompts_and_resources_by_name_or_id(
     offered: Mapping[str, list[str]], entries: tuple[str, ...], plain: bool
 ) -> None:
     rules = Rules((), Access.CALL)
@@ -234,17 +232,17 @@ def test_prompts_and_resources_are_held_by_name_or_id_as_tools_are(
     def is_held(own: str) -> bool:
         return any(own == entry or fnmatchcase(f"git.{own}", entry) for entry in entries)
 
-    inside = within(shelves(offered, LOCAL, rules, plain=plain), Contents(optional=entries))
+    inside = within(view_of_items(offered, LOCAL, rules, plain=plain), Contents(optional=entries))
     only = {key: [own for own in owns if is_held(own)] for key, owns in offered.items()}
-    alone = shelves(only, LOCAL, rules, plain=plain)
+    alone = view_of_items(only, LOCAL, rules, plain=plain)
     assume({*inside.sources} == {*alone.sources})
 
-    assert {key: [*items] for key, items in _shelf(inside).items()} == {k: [*i] for k, i in _shelf(alone).items()}
+    assert {key: [*items] for key, items in _items_of(inside).items()} == {k: [*i] for k, i in _items_of(alone).items()}
     if {*offered["uri"]} | {*offered["name"]} <= {own for own in "abcdA" if is_held(own)}:
-        assert anyio.run(all_of_the_shelves, inside)
+        assert anyio.run(answers_about_items, inside)
 
 
-def _shelf(view: View) -> dict[str, Mapping[str, object]]:
+def _items_of(view: View) -> dict[str, Mapping[str, object]]:
     return {
         "prompts": view.prompts_and_resources.prompts,
         "resources": view.prompts_and_resources.resources,
@@ -252,7 +250,7 @@ def _shelf(view: View) -> dict[str, Mapping[str, object]]:
     }
 
 
-def test_principals_with_equal_permissions_share_the_work_of_equal_bundles() -> None:
+def test_equal_permissions_and_equal_bundles_share_one_set_of_visible_tools() -> None:
     views = ViewCache(registry_of(tool("git.log"), tool("git.push")), HIDES_PUSH)
     one, same, other = (Bundles([ToolBundle(name, optional=("git.*",))]).contents(name) for name in ("a", "b", "c"))
 
@@ -263,7 +261,7 @@ def test_principals_with_equal_permissions_share_the_work_of_equal_bundles() -> 
     assert {*views.of(ADA, within=(one, Contents())).tools} == set()
 
 
-# -- what is there of it ----------------------------------------------------------------------------------------------
+# -- present and missing tools ----------------------------------------------------------------------------------------
 
 
 def look(bundle: ToolBundle, view: View, whole: View | None = None) -> Resolution:
@@ -276,7 +274,7 @@ def incomplete(resolution: Resolution) -> BundleIncomplete:
     return error.value
 
 
-def test_a_complete_bundle_gives_its_tools_by_id_and_no_error() -> None:
+def test_a_complete_bundle_resolves_its_tools_by_id_without_error() -> None:
     view = view_of(tool("git.push"), tool("git.log"), tool("web.fetch"), tool("web.post"))
     found = look(ToolBundle("b", required=("git.*",), optional=("fetch", "git.log", "telnet")), view)
 
@@ -286,7 +284,7 @@ def test_a_complete_bundle_gives_its_tools_by_id_and_no_error() -> None:
     assert [each.entry for each in found.absent] == ["telnet"]
 
 
-def test_one_error_names_everything_that_is_missing_and_why() -> None:
+def test_one_error_lists_every_missing_entry_with_its_reason() -> None:
     registry = registry_of(tool("git.log"), known_as("vm.start", requires_capabilities=("kvm",)))
     registry.set_findings(Findings(lacking={"kvm": "No virtual machines here."}))
     down = SourceEntry(ScriptedSource("web"), SourceStatus.FAILED, reason="It exited.", diagnosis="/secret")
@@ -307,7 +305,7 @@ def test_one_error_names_everything_that_is_missing_and_why() -> None:
     assert "/secret" not in str(error.to_wire())
 
 
-def test_a_misspelt_entry_names_the_tool_that_was_probably_meant_unless_it_is_hidden() -> None:
+def test_a_misspelt_entry_suggests_the_closest_tool_unless_it_is_hidden() -> None:
     registry = registry_of(tool("time.get_current_time"), tool("git.log"))
     bundle = ToolBundle("b", required=("time.get_curent_time",))
     meant = "not found (did you mean `time.get_current_time`?)"
@@ -320,7 +318,7 @@ def test_a_misspelt_entry_names_the_tool_that_was_probably_meant_unless_it_is_hi
     assert (hidden.why, hidden.diagnosis) == ("not found", meant)
 
 
-def test_a_tool_of_a_source_that_failed_for_good_is_missing_and_one_that_another_source_has_too_is_not() -> None:
+def test_a_tool_of_a_failed_source_is_missing_unless_a_different_source_has_it() -> None:
     registry = registry_of(tool("git.log"), tool("hg.log"))
     lost = replace(registry.state.sources["git"], status=SourceStatus.FAILED, reason="Gone.", is_lasting=True)
     registry.register_source(lost)
@@ -332,7 +330,7 @@ def test_a_tool_of_a_source_that_failed_for_good_is_missing_and_one_that_another
 
 
 @pytest.mark.parametrize("entry", ["slow.log", "slow.*", "s*", "log"])
-def test_what_a_starting_source_could_have_is_not_called_unknown_and_may_come(entry: str) -> None:
+def test_a_tool_of_a_starting_source_is_reported_as_starting_and_retryable(entry: str) -> None:
     registry = registry_of(tool("git.push"))
     registry.register_source(SourceEntry(ScriptedSource("slow")))
     error = incomplete(look(ToolBundle("b", required=(entry,)), View.of(registry.state)))
@@ -340,10 +338,10 @@ def test_what_a_starting_source_could_have_is_not_called_unknown_and_may_come(en
     assert error.retryable
     assert error.details["missing"] == [{"entry": entry, "absence": "starting", "why": "still starting: `slow`"}]
     error = incomplete(look(ToolBundle("b", required=(entry, "git.log")), View.of(registry.state)))
-    assert not error.retryable, "the other one does not come by itself"
+    assert not error.retryable, "`git.log` will not become available by itself"
 
 
-def test_a_name_is_unknown_and_said_to_be_so_with_the_sources_that_might_have_had_it() -> None:
+def test_an_unknown_name_is_reported_with_the_unavailable_sources() -> None:
     registry = registry_of(tool("git.push"))
     registry.register_source(SourceEntry(ScriptedSource("web"), SourceStatus.FAILED, reason="It exited."))
     (missing,) = look(ToolBundle("b", required=("log",)), View.of(registry.state)).missing
@@ -353,7 +351,7 @@ def test_a_name_is_unknown_and_said_to_be_so_with_the_sources_that_might_have_ha
 
 
 @pytest.mark.parametrize("entry", ["git.push", "git.p*", "push", "away"])
-def test_what_is_hidden_reads_as_what_is_unknown_and_its_owner_is_told_the_difference(entry: str) -> None:
+def test_a_hidden_tool_reads_as_unknown_except_in_the_diagnosis(entry: str) -> None:
     bundle = ToolBundle("b", required=(entry,))
     push, log = known_as("git.push", "away"), tool("git.log")
     hides = Rules((Rule(Access.HIDDEN, tools=("git.push",)),), Access.CALL)
@@ -369,7 +367,7 @@ def test_what_is_hidden_reads_as_what_is_unknown_and_its_owner_is_told_the_diffe
     assert hidden.diagnosis == f"`{entry}`: hidden from `ada`"
 
 
-def test_a_source_that_is_hidden_is_not_told_of_where_it_fails_or_starts() -> None:
+def test_a_hidden_source_is_not_mentioned_when_it_fails_or_starts() -> None:
     hides = Rules((Rule(Access.HIDDEN, sources=("web", "slow")),), Access.CALL)
     registry = registry_of(tool("git.log"))
     registry.register_source(SourceEntry(ScriptedSource("web"), SourceStatus.FAILED, reason="It exited."))
@@ -394,7 +392,7 @@ def crib_of(*tools: Tool, **more: Any) -> Toolcrib:
 
 
 @pytest.mark.anyio
-async def test_a_session_shows_searches_expands_describes_and_calls_only_what_its_bundle_holds() -> None:
+async def test_a_session_with_a_bundle_only_gives_access_to_tools_of_the_bundle() -> None:
     crib = crib_of(tool("git.log", "Show commits."), tool("git.push", "Send commits."), tool("web.get", "Fetch it."))
     crib.add_bundle(ToolBundle("history", required=("log",)))
     session = crib.session(bundle="history", principal=ADA)
@@ -419,7 +417,7 @@ async def test_a_session_shows_searches_expands_describes_and_calls_only_what_it
     assert "git.push" in crib.view(ADA).tools
 
 
-def test_a_session_within_no_bundle_has_all_and_one_within_an_unknown_one_is_refused() -> None:
+def test_a_session_without_a_bundle_shows_all_tools_and_an_unknown_bundle_is_refused() -> None:
     crib = crib_of(tool("git.log"))
     crib.add_bundle(ToolBundle("history"))
 
@@ -437,7 +435,7 @@ def test_a_session_within_no_bundle_has_all_and_one_within_an_unknown_one_is_ref
     assert dict(crib.peek(LOCAL, "histori").tools) == {}
 
 
-def test_a_session_raises_what_its_bundle_lacks_for_its_principal() -> None:
+def test_a_session_reports_required_tools_that_are_hidden_from_its_principal() -> None:
     crib = crib_of(tool("git.log"), tool("git.push"), policy=HIDES_PUSH)
     crib.add_bundle(ToolBundle("all", required=("git.log", "git.push")))
 
@@ -445,10 +443,10 @@ def test_a_session_raises_what_its_bundle_lacks_for_its_principal() -> None:
         crib.session(bundle="all", principal=ADA).resolve()
     assert [each["entry"] for each in error.value.details["missing"]] == ["git.push"]
     assert "hidden from `ada`" in error.value.diagnosis
-    assert not crib.resolve("all", None).missing, "of all that there is, nothing is missing"
+    assert not crib.resolve("all", None).missing, "without a principal, nothing is hidden"
 
 
-def test_a_page_of_one_bundle_is_not_gone_on_with_in_another() -> None:
+def test_a_cursor_is_refused_in_a_session_with_a_different_bundle() -> None:
     crib = crib_of(*(tool(f"git.t{number}", "Do it.") for number in range(5)))
     crib.add_bundle(ToolBundle("few", optional=("git.t[0-3]",)))
     cursor = crib.list(("git",), limit=2).next_cursor
@@ -458,7 +456,7 @@ def test_a_page_of_one_bundle_is_not_gone_on_with_in_another() -> None:
         crib.session(bundle="few").list(("git",), limit=2, cursor=cursor)
 
 
-def test_a_crib_that_is_confined_shows_what_both_bundles_hold() -> None:
+def test_a_confined_crib_shows_only_tools_that_both_bundles_contain() -> None:
     crib = crib_of(tool("git.log"), tool("git.push"), tool("web.get"))
     crib.add_bundle(ToolBundle("git", optional=("git.*",)))
     crib.add_bundle(ToolBundle("reading", optional=("log", "get")))
@@ -470,7 +468,7 @@ def test_a_crib_that_is_confined_shows_what_both_bundles_hold() -> None:
     assert {each.id for each in crib.resolve("reading").optional} == {"git.log"}
 
 
-def test_an_added_bundle_that_cannot_be_changes_nothing() -> None:
+def test_adding_an_invalid_bundle_changes_nothing() -> None:
     crib = Toolcrib()
     crib.add_bundle(CODE_AGENT)
     for wrong in (CODE_AGENT, ToolBundle("mine", includes=("code-agent",))):
@@ -482,7 +480,7 @@ def test_an_added_bundle_that_cannot_be_changes_nothing() -> None:
 
 
 @pytest.mark.anyio
-async def test_who_was_asked_about_a_tool_that_has_left_the_bundle_meanwhile_has_approved_of_nothing() -> None:
+async def test_an_approval_does_not_count_if_the_tool_left_the_bundle_meanwhile() -> None:
     registry = registry_of(tool("git.push", "Send commits.", properties={}))
     crib = Toolcrib(policy=Rules((), Access.ASK))
     crib.registry.merge(registry)
@@ -503,7 +501,7 @@ async def test_who_was_asked_about_a_tool_that_has_left_the_bundle_meanwhile_has
 
 
 @pytest.mark.anyio
-async def test_what_a_source_lacks_that_fails_is_missing_until_it_is_listed() -> None:
+async def test_tools_of_a_failing_source_are_missing_with_the_reason_of_the_failure() -> None:
     crib, source = Toolcrib(), ScriptedSource("git", [tool("git.log")])
     source.failure = SourceUnavailable("No disk.", retryable=True)
     crib.add_source(source)
@@ -519,7 +517,7 @@ async def test_what_a_source_lacks_that_fails_is_missing_until_it_is_listed() ->
         assert error.value.retryable
 
 
-def test_the_shipped_bundles_are_there_by_name_and_one_of_the_same_name_stands_in_their_place() -> None:
+def test_shipped_bundles_are_available_and_an_added_bundle_replaces_one_by_name() -> None:
     crib = Toolcrib()
     crib.add(lambda: "read", name="read", metadata=ToolMetadata(aliases=("file",)))
     assert [*crib.bundles] == []

@@ -1,4 +1,4 @@
-"""Capabilities: what counts as there, when it is looked at, and what becomes of tools that lack one."""
+"""Capabilities: when one is available, when it is checked, and how tools that need a missing one behave."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def needing(tool_id: str, *names: str) -> Tool:
 
 
 class Bench:
-    """A catalog whose one tool needs `it`, and a clock that goes only when it is told to."""
+    """A catalog whose only tool needs `it`, and a clock that the test sets."""
 
     def __init__(self, check: Checker, **more: Any) -> None:
         self.now = 0.0
@@ -65,14 +65,14 @@ class Bench:
             self.published.append(findings)
 
     def look(self, *own: str) -> str | None:
-        """Why the tool cannot be called; None where it can."""
+        """Why the tool cannot be called; None if it can be called."""
         self.capabilities.check(self.registry.state.needing, frozenset(own))
         return self.registry.state.findings.why_not(["it"])
 
 
 @dataclass(frozen=True)
 class Quick:
-    """Looks into a list: empty is there, else its last text says why not."""
+    """Reads a list: an empty list means available; otherwise its last string is the reason."""
 
     said: list[str]
     looks: list[str]
@@ -85,7 +85,7 @@ class Quick:
 
 
 class Slow:
-    """A function that says what it is told to say, once it may."""
+    """A check function that returns `says` as soon as `may_answer` is set."""
 
     def __init__(self, *, may_answer: bool = True) -> None:
         self.may_answer = threading.Event()
@@ -104,17 +104,17 @@ def settled(bench: Bench) -> None:
     anyio.run(bench.capabilities.settled)
 
 
-# -- what counts as there ---------------------------------------------------------------------------------------------
+# -- when a capability is available -----------------------------------------------------------------------------------
 
 
-def test_a_program_is_there_where_it_is_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_is_available_if_it_is_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert ProgramOnPath("docker").why_missing(1) == "its program is not on the PATH"
     put_program(tmp_path, "docker")
     assert ProgramOnPath("docker").why_missing(1) is None
 
 
-def test_a_variable_is_there_where_it_is_set_and_not_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_is_available_if_it_is_set_and_not_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOOLCRIB_TEST_4B", raising=False)
     missing = "its environment variable is not set"
     assert VariableSet("TOOLCRIB_TEST_4B").why_missing(1) == missing
@@ -124,7 +124,7 @@ def test_a_variable_is_there_where_it_is_set_and_not_empty(monkeypatch: pytest.M
     assert VariableSet("TOOLCRIB_TEST_4B").why_missing(1) is None
 
 
-def test_a_file_or_folder_is_there_where_it_exists_and_callers_are_not_told_where_it_was_looked_for(
+def test_a_file_or_folder_is_available_if_it_exists_and_its_path_is_not_revealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -135,7 +135,7 @@ def test_a_file_or_folder_is_there_where_it_exists_and_callers_are_not_told_wher
     assert PathExists("~/model.bin").why_missing(1) is None
 
 
-def test_a_package_is_there_where_it_could_be_imported_and_nothing_is_imported(
+def test_a_package_is_available_if_it_could_be_imported_and_is_not_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "crib_probe" / "inner").mkdir(parents=True)
@@ -151,12 +151,12 @@ def test_a_package_is_there_where_it_could_be_imported_and_nothing_is_imported(
 
 @contextmanager
 def listening() -> Generator[int]:
-    """A port at which connections are taken."""
+    """A port that accepts connections."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
-def test_an_address_is_there_where_a_connection_is_taken_and_callers_are_not_told_which_it_is() -> None:
+def test_an_address_is_available_if_it_accepts_connections_and_is_not_revealed() -> None:
     with listening() as port:
         assert AddressAccepts("127.0.0.1", port).why_missing(10) is None
     assert AddressAccepts("127.0.0.1", port).why_missing(10) == "nothing accepts connections at its address"
@@ -172,13 +172,13 @@ def test_an_address_is_there_where_a_connection_is_taken_and_callers_are_not_tol
         (None, "it is not"),
     ],
 )
-def test_a_function_says_it_itself_and_nothing_but_true_means_that_it_is_there(said: Any, reason: str | None) -> None:
+def test_a_check_function_reports_availability_only_by_returning_true(said: Any, reason: str | None) -> None:
     found = OwnCheck(lambda: said).why_missing(1)
     assert (found is None) == (reason is None)
     assert (found or "").startswith(reason or "")
 
 
-# -- what is said -----------------------------------------------------------------------------------------------------
+# -- messages ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -189,17 +189,17 @@ def test_a_function_says_it_itself_and_nothing_but_true_means_that_it_is_there(s
         ("Busy!\n", "Come\nback.", "It needs `it`: Busy! Come back."),
     ],
 )
-def test_why_it_is_missing_is_told_in_sentences_with_the_remedy(reason: str, remedy: str, told: str) -> None:
+def test_the_reason_and_the_remedy_are_formatted_as_sentences(reason: str, remedy: str, told: str) -> None:
     assert Bench(Quick([reason], []), remedy=remedy).look() == told
 
 
-def test_a_name_that_nobody_set_up_is_missing_and_said() -> None:
+def test_a_capability_that_is_not_configured_is_reported_as_missing() -> None:
     bench = Bench(Quick([], []))
     bench.capabilities.set_up([])
     assert bench.look() == "It needs `it`: no capability with this name is configured."
 
 
-def test_of_several_that_are_missing_each_is_told() -> None:
+def test_every_missing_capability_is_reported() -> None:
     findings = Findings(frozenset({"c"}), {"a": "No a."})
     assert (
         findings.why_not(["a", "b", "c"])
@@ -208,10 +208,10 @@ def test_of_several_that_are_missing_each_is_told() -> None:
     assert findings.why_not(["c"]) is None
 
 
-# -- when it is looked at ---------------------------------------------------------------------------------------------
+# -- when a capability is checked -------------------------------------------------------------------------------------
 
 
-def test_nothing_is_looked_at_that_no_tool_needs_and_not_before_somebody_looks() -> None:
+def test_only_capabilities_that_tools_need_are_checked_and_only_on_demand() -> None:
     looks: list[str] = []
     bench = Bench(Quick([], looks))
     bench.capabilities.set_up([Capability("it", Quick([], looks)), Capability("other", Quick([], looks))])
@@ -224,7 +224,7 @@ def test_nothing_is_looked_at_that_no_tool_needs_and_not_before_somebody_looks()
     assert len(looks) == 1
 
 
-def test_what_was_found_is_kept_for_its_lifetime_and_what_was_missing_for_a_shorter_one() -> None:
+def test_a_result_is_cached_for_its_lifetime_and_a_missing_one_for_a_shorter_one() -> None:
     said, looks = list[str](), list[str]()
     bench = Bench(Quick(said, looks), lifetime_s=60, missing_lifetime_s=5)
     assert bench.look() is None
@@ -241,7 +241,7 @@ def test_what_was_found_is_kept_for_its_lifetime_and_what_was_missing_for_a_shor
     assert len(looks) == 3
 
 
-def test_what_is_quick_is_looked_at_on_the_spot_and_the_rest_in_another_thread() -> None:
+def test_a_quick_check_runs_immediately_and_a_slow_check_in_a_daemon_thread() -> None:
     looks: list[str] = []
     assert Bench(Quick([], looks)).look() is None
     assert looks == [threading.current_thread().name]
@@ -259,7 +259,7 @@ def test_what_is_quick_is_looked_at_on_the_spot_and_the_rest_in_another_thread()
     assert ran_in[0].daemon, "it must not keep the program from ending"
 
 
-def test_until_its_first_answer_it_counts_as_missing_and_then_the_answer_is_published_though_nobody_looks() -> None:
+def test_a_capability_is_missing_until_its_first_check_answers_and_is_then_published() -> None:
     slow = Slow(may_answer=False)
     bench = Bench(OwnCheck(slow), remedy="Buy one.")
     assert bench.look() == "It needs `it`: Toolcrib is still checking for it. Try again in a moment."
@@ -268,7 +268,7 @@ def test_until_its_first_answer_it_counts_as_missing_and_then_the_answer_is_publ
     assert slow.asked == 1
 
 
-def test_while_it_is_looked_at_again_what_was_found_before_stands() -> None:
+def test_the_previous_result_counts_while_a_check_runs_again() -> None:
     slow = Slow()
     bench = Bench(OwnCheck(slow))
     bench.look()
@@ -282,7 +282,7 @@ def test_while_it_is_looked_at_again_what_was_found_before_stands() -> None:
     assert slow.asked == 2
 
 
-def test_one_that_hangs_is_missing_after_its_deadline_is_asked_no_second_time_and_counts_again_if_it_answers() -> None:
+def test_a_hanging_check_counts_as_missing_and_is_not_started_twice() -> None:
     slow, before = Slow(may_answer=False), {*threading.enumerate()}
     bench = Bench(OwnCheck(slow), remedy="Restart it.", timeout_s=3)
     bench.look()
@@ -299,7 +299,7 @@ def test_one_that_hangs_is_missing_after_its_deadline_is_asked_no_second_time_an
     assert slow.asked == 1
 
 
-def test_one_that_hangs_when_it_is_looked_at_again_is_missing_after_its_deadline_as_well() -> None:
+def test_a_repeated_check_that_hangs_counts_as_missing_after_its_deadline() -> None:
     slow = Slow()
     bench = Bench(OwnCheck(slow), lifetime_s=60, timeout_s=3)
     bench.look()
@@ -313,7 +313,9 @@ def test_one_that_hangs_when_it_is_looked_at_again_is_missing_after_its_deadline
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_one_that_raises_is_missing_and_the_log_alone_says_how(quick: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_check_that_raises_counts_as_missing_and_only_the_log_has_the_details(
+    quick: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail() -> bool:
         raise OSError("the secret of the vault")
 
@@ -332,7 +334,7 @@ def test_one_that_raises_is_missing_and_the_log_alone_says_how(quick: bool, capl
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_one_that_ends_the_program_is_missing_and_is_asked_again(quick: bool) -> None:
+def test_a_check_that_raises_system_exit_counts_as_missing_and_is_repeated(quick: bool) -> None:
     ends = [True]
 
     def check() -> bool:
@@ -360,7 +362,7 @@ def test_one_that_ends_the_program_is_missing_and_is_asked_again(quick: bool) ->
     assert bench.look() is None
 
 
-def test_one_for_which_there_is_no_thread_is_missing_and_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_whose_thread_cannot_start_counts_as_missing_and_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -374,7 +376,7 @@ def test_one_for_which_there_is_no_thread_is_missing_and_is_asked_again(monkeypa
     assert bench.look() is None
 
 
-def test_fifty_threads_that_look_at_once_start_one_check_and_all_see_what_is_quick() -> None:
+def test_concurrent_callers_start_one_check_and_all_see_quick_results() -> None:
     slow, looks = Slow(may_answer=False), list[str]()
     bench = Bench(Quick([], looks))
     bench.registry.register(needing("box.push", "slow"))
@@ -392,19 +394,19 @@ def test_fifty_threads_that_look_at_once_start_one_check_and_all_see_what_is_qui
     assert (slow.asked, len(looks)) == (1, 1)
 
 
-def test_findings_are_published_when_they_change_and_only_then() -> None:
+def test_findings_are_published_only_when_they_change() -> None:
     said: list[str] = []
     bench = Bench(Quick(said, []), lifetime_s=1, missing_lifetime_s=1)
     for bench.now in range(5):
         bench.look()
-    assert len(bench.published) == 2, "that it is set up, and that it is there"
+    assert len(bench.published) == 2, "when it was configured, and when it was found"
     said.append("gone")
     for bench.now in range(5, 9):
         bench.look()
     assert len(bench.published) == 3
 
 
-def test_as_long_as_nothing_is_due_looking_does_nothing() -> None:
+def test_nothing_is_published_while_no_check_is_due() -> None:
     bench = Bench(Quick([], []), lifetime_s=60)
     bench.look()
     bench.look("own")
@@ -415,7 +417,7 @@ def test_as_long_as_nothing_is_due_looking_does_nothing() -> None:
     assert bench.handed_over == before
 
 
-def test_what_was_found_last_is_what_stays_published_though_something_older_was_on_its_way() -> None:
+def test_newer_findings_are_not_replaced_by_older_findings() -> None:
     registry, newer = registry_of(needing("box.build", "it")), [Capability("it", Quick(["newer"], []))]
 
     def publish(findings: Findings) -> None:
@@ -430,7 +432,7 @@ def test_what_was_found_last_is_what_stays_published_though_something_older_was_
     assert not registry.state.findings.there
 
 
-def test_who_is_told_of_a_publication_may_look_again() -> None:
+def test_a_listener_may_check_capabilities_during_a_publication() -> None:
     bench = Bench(Quick([], []))
     seen: list[str | None] = []
 
@@ -443,7 +445,7 @@ def test_who_is_told_of_a_publication_may_look_again() -> None:
     assert seen == [None]
 
 
-def test_what_is_set_up_anew_as_it_was_keeps_what_is_known_of_it_and_what_changed_is_looked_at_again() -> None:
+def test_an_unchanged_capability_keeps_its_result_and_a_changed_one_is_checked_again() -> None:
     looks: list[str] = []
     check = Quick([], looks)
     bench = Bench(check)
@@ -456,7 +458,7 @@ def test_what_is_set_up_anew_as_it_was_keeps_what_is_known_of_it_and_what_change
     assert len(looks) == 2
 
 
-def test_an_answer_to_what_is_set_up_otherwise_by_now_counts_for_nothing() -> None:
+def test_the_result_of_a_replaced_check_is_ignored() -> None:
     slow = Slow(may_answer=False)
     bench = Bench(OwnCheck(slow))
     bench.look()
@@ -469,7 +471,7 @@ def test_an_answer_to_what_is_set_up_otherwise_by_now_counts_for_nothing() -> No
     assert bench.look() == "It needs `it`: gone."
 
 
-def test_what_one_principals_own_tools_need_is_looked_at_besides_what_the_catalog_needs() -> None:
+def test_capabilities_of_tools_of_one_principal_are_checked_only_for_it() -> None:
     looks: list[str] = []
     bench = Bench(Quick([], []))
     bench.capabilities.set_up([Capability("own", Quick([], looks), lifetime_s=10), Capability("it", Quick([], []))])
@@ -480,7 +482,7 @@ def test_what_one_principals_own_tools_need_is_looked_at_besides_what_the_catalo
     assert len(looks) == 1
     bench.now = 10
     bench.look()
-    assert len(looks) == 1, "nobody who looks needs it"
+    assert len(looks) == 1, "no caller needs it"
     bench.look("own")
     assert len(looks) == 2
 
@@ -508,7 +510,7 @@ def other() -> str:
 
 
 AT_ONCE = {"lifetime_s": 1e-9, "missing_lifetime_s": 1e-9}
-"""Looked at whenever somebody looks."""
+"""Checked on every access."""
 
 DOCKER = Capability("docker", ProgramOnPath("docker"), "Install Docker.", **AT_ONCE)
 WHY = "It needs `docker`: its program is not on the PATH. Install Docker."
@@ -516,7 +518,7 @@ WHY = "It needs `docker`: its program is not on the PATH. Install Docker."
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, which is all of the PATH."""
+    """An empty folder that is the only entry of the PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -541,7 +543,7 @@ def found(crib: Toolcrib, **more: Any) -> dict[str, str | None]:
     return {pointer.tool_id: pointer.unavailable for pointer in results}
 
 
-def test_a_tool_is_left_out_until_its_program_appears_and_then_listed_and_found(crib: Toolcrib, path: Path) -> None:
+def test_a_tool_is_listed_and_found_only_after_its_program_appears(crib: Toolcrib, path: Path) -> None:
     assert listed(crib) == ["functions.other"]
     assert found(crib) == {"functions.other": None}
     assert found(crib, include_unavailable=True) == {"functions.build": WHY, "functions.other": None}
@@ -553,9 +555,7 @@ def test_a_tool_is_left_out_until_its_program_appears_and_then_listed_and_found(
 
 
 @pytest.mark.anyio
-async def test_a_call_is_refused_with_the_remedy_and_a_search_for_another_until_its_program_appears(
-    crib: Toolcrib, path: Path
-) -> None:
+async def test_a_call_is_refused_with_the_remedy_until_the_program_appears(crib: Toolcrib, path: Path) -> None:
     handle = crib.expand_tool("functions.build").handle
     with pytest.raises(CapabilityMissing) as refused:
         await crib.call_tool(handle)
@@ -569,7 +569,7 @@ async def test_a_call_is_refused_with_the_remedy_and_a_search_for_another_until_
 
 
 @pytest.mark.anyio
-async def test_expansion_is_checked_before_capabilities_and_those_before_arguments(crib: Toolcrib) -> None:
+async def test_expansion_is_checked_before_capabilities_and_capabilities_before_arguments(crib: Toolcrib) -> None:
     with pytest.raises(NotExpanded):
         await crib.call_tool("functions.build")
     with pytest.raises(CapabilityMissing):
@@ -577,7 +577,7 @@ async def test_expansion_is_checked_before_capabilities_and_those_before_argumen
 
 
 @pytest.mark.anyio
-async def test_what_went_missing_while_a_person_was_asked_is_noticed(path: Path) -> None:
+async def test_a_capability_lost_during_an_approval_stops_the_call(path: Path) -> None:
     put_program(path, "docker")
     crib = Toolcrib()
     crib.add_capability(DOCKER)
@@ -603,7 +603,7 @@ async def test_what_went_missing_while_a_person_was_asked_is_noticed(path: Path)
     assert ran == []
 
 
-def test_a_cursor_of_what_was_found_before_is_refused(crib: Toolcrib, path: Path) -> None:
+def test_a_cursor_from_before_a_change_of_capabilities_is_refused(crib: Toolcrib, path: Path) -> None:
     crib.add(build, name="rebuild")
     cursor = crib.list(["functions"], limit=1).next_cursor
     assert cursor is not None
@@ -613,7 +613,7 @@ def test_a_cursor_of_what_was_found_before_is_refused(crib: Toolcrib, path: Path
         crib.list(["functions"], limit=1, cursor=cursor)
 
 
-def test_where_nothing_changed_a_view_stays_the_same_object(crib: Toolcrib, path: Path) -> None:
+def test_a_view_is_the_same_object_until_capabilities_change(crib: Toolcrib, path: Path) -> None:
     before = crib.view()
     assert crib.view() is before
     put_program(path, "docker")
@@ -621,13 +621,13 @@ def test_where_nothing_changed_a_view_stays_the_same_object(crib: Toolcrib, path
     assert "functions.build" not in crib.view().lacking
 
 
-def test_of_two_with_one_name_the_later_stands(crib: Toolcrib) -> None:
+def test_a_later_capability_with_the_same_name_replaces_the_earlier_one(crib: Toolcrib) -> None:
     crib.add_capability(Capability("docker", OwnCheck(lambda: True)))
     assert "still checking for it" in crib.view().lacking["functions.build"]
 
 
 @pytest.mark.anyio
-async def test_the_crib_is_ready_once_slow_checks_have_answered_or_their_deadline_is_over() -> None:
+async def test_the_crib_is_ready_after_slow_checks_answer_or_reach_their_deadline() -> None:
     answered, hangs = Slow(may_answer=False), Slow(may_answer=False)
     crib = Toolcrib()
     crib.add(build, metadata=ToolMetadata(requires_capabilities=("gpu",)))
@@ -652,7 +652,7 @@ async def test_the_crib_is_ready_once_slow_checks_have_answered_or_their_deadlin
 
 
 @pytest.mark.anyio
-async def test_what_a_thread_found_is_published_where_the_crib_lives_and_listeners_are_told_there() -> None:
+async def test_results_from_a_thread_are_published_in_the_thread_of_the_crib() -> None:
     crib, told_in = Toolcrib(), set[int]()
     crib.add(build, metadata=ToolMetadata(requires_capabilities=("gpu",)))
     crib.add_capability(Capability("gpu", OwnCheck(lambda: True)))
@@ -664,7 +664,7 @@ async def test_what_a_thread_found_is_published_where_the_crib_lives_and_listene
 
 
 @pytest.mark.anyio
-async def test_a_reload_takes_over_what_the_file_says_of_capabilities(
+async def test_a_reload_applies_changed_capabilities_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
@@ -691,9 +691,7 @@ async def test_a_reload_takes_over_what_the_file_says_of_capabilities(
 
 
 @pytest.mark.anyio
-async def test_tools_that_one_principal_has_for_itself_can_need_capabilities_of_their_own(
-    tmp_path: Path, path: Path
-) -> None:
+async def test_tools_of_an_isolated_source_can_need_capabilities(tmp_path: Path, path: Path) -> None:
     ours: dict[str, Any] = {
         "sources": {"desk": {"isolation": "principal", "principals": {"ada": {}}}},
         "tools": {"desk.echo": {"requires_capabilities": ["docker"]}},

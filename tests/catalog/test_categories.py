@@ -1,4 +1,4 @@
-"""Categories as somebody sets them up: what they claim, what they are called, and which cannot be."""
+"""Configured categories: which tools they claim, how they are named, and which are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMMIT = tool("git.commit", category=("history",), tags=("vcs", "write"))
     ],
     ids=lambda each: f"{'+'.join((*each.tools, *each.tagged)) or 'nothing'}" if isinstance(each, Category) else "",
 )
-def test_a_category_claims_by_ids_with_wildcards_and_by_tags(category: Category, holds: bool) -> None:
+def test_a_category_claims_tools_by_id_patterns_and_by_tags(category: Category, holds: bool) -> None:
     claimed = (("x",),) if holds else ()
     assert Categories([category]).places(COMMIT) == (*claimed, ("git", "history"))
 
@@ -50,7 +50,7 @@ GLOBS = st.sampled_from(["git.commit", "git.*", "*.commit", "g?t.log", "[gf]*", 
     st.sampled_from(["git.commit", "git.log", "fs.commit", "fs.git.log"]),
     st.sets(st.sampled_from("xyz"), max_size=2),
 )
-def test_categories_claim_a_tool_in_the_order_in_which_they_stand_however_each_does(
+def test_the_paths_of_a_tool_are_in_the_order_of_the_categories(
     claims: list[tuple[set[str], set[str]]], tool_id: str, tags: set[str]
 ) -> None:
     made = [
@@ -66,7 +66,7 @@ def test_categories_claim_a_tool_in_the_order_in_which_they_stand_however_each_d
     assert places == claiming
 
 
-def test_two_tools_of_one_id_do_not_make_each_other_forgotten() -> None:
+def test_two_tools_with_one_id_do_not_evict_each_other_from_the_cache() -> None:
     categories = Categories([Category(("x",), tools=("git.*",))])
     mine, yours = tool("git.commit"), tool("git.commit")
     places = categories.places(mine)
@@ -75,7 +75,7 @@ def test_two_tools_of_one_id_do_not_make_each_other_forgotten() -> None:
     assert categories.places(mine) is places
 
 
-def test_nothing_is_kept_of_tools_that_are_gone() -> None:
+def test_the_cache_does_not_retain_tools_that_were_removed() -> None:
     categories = Categories([Category(("x",), tools=("git.*",))])
     alive = [tool(f"git.t{number}") for number in range(10)]
     gone = ref(passing := tool("git.passing"))
@@ -99,7 +99,7 @@ def test_nothing_is_kept_of_tools_that_are_gone() -> None:
     assert after - before < 500_000
 
 
-def test_a_tool_that_was_changed_is_placed_anew() -> None:
+def test_a_changed_tool_is_assigned_to_categories_again() -> None:
     categories = Categories([Category(("x",), tagged=("vcs",))])
     untagged = replace(COMMIT, metadata=replace(COMMIT.metadata, tags=()))
 
@@ -108,7 +108,7 @@ def test_a_tool_that_was_changed_is_placed_anew() -> None:
     assert categories.places(COMMIT) == (("x",), ("git", "history"))
 
 
-def test_what_is_above_a_tool_is_above_it_through_links_as_well() -> None:
+def test_paths_above_a_tool_include_those_through_links() -> None:
     lint = Category(("code", "lint"), tools=("git.*",), also_under=(("quality", "style"),))
     quality = Category(("quality",), also_under=(("team",),))
 
@@ -121,7 +121,7 @@ def test_what_is_above_a_tool_is_above_it_through_links_as_well() -> None:
     assert Categories([Category(("code",), tools=("git.*",))]).reaches(COMMIT) == (("code",), ("git", "history"))
 
 
-def test_a_path_through_a_link_leads_to_the_primary_one() -> None:
+def test_a_path_through_a_link_resolves_to_the_primary_path() -> None:
     lint = Category(("code", "lint"), also_under=(("quality",),))
     taken = Category(("team", "lint"))
     both = Categories([lint, taken, Category(("code", "lint", "strict"), also_under=(("team",),))])
@@ -135,7 +135,7 @@ def test_a_path_through_a_link_leads_to_the_primary_one() -> None:
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
-def test_a_way_to_hang_under_may_lead_through_other_links(is_reversed: bool) -> None:
+def test_also_under_may_name_a_path_through_other_links(is_reversed: bool) -> None:
     made = [
         Category(("code", "lint"), also_under=(("quality",),)),
         Category(("deep", "strict"), also_under=(("quality", "lint"),)),
@@ -154,7 +154,7 @@ def test_a_way_to_hang_under_may_lead_through_other_links(is_reversed: bool) -> 
     }
 
 
-# -- which cannot be --------------------------------------------------------------------------------------------------
+# -- invalid categories -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -170,16 +170,14 @@ def test_a_way_to_hang_under_may_lead_through_other_links(is_reversed: bool) -> 
     ],
     ids=["itself", "two", "below itself", "far below itself", "through prefixes", "three", "through a link"],
 )
-def test_a_category_below_itself_is_refused_and_the_way_round_is_named(
-    links: dict[Path, list[Path]], cycle: str
-) -> None:
+def test_a_cycle_of_categories_is_refused_and_named(links: dict[Path, list[Path]], cycle: str) -> None:
     with pytest.raises(InvalidConfig, match="a category cannot be below itself") as refused:
         Categories(Category(path, also_under=tuple(above)) for path, above in links.items())
 
     assert refused.value.message == f"a category cannot be below itself: {cycle}"
 
 
-def test_two_of_one_path_and_one_without_a_name_are_refused() -> None:
+def test_duplicate_paths_and_empty_names_are_refused() -> None:
     with pytest.raises(InvalidConfig, match="duplicate category code/lint"):
         Categories([Category(("code", "lint")), Category(("code", "lint"), title="Again")])
     for nameless in ((), ("",), ("code", "")):
@@ -194,12 +192,12 @@ ABOVE = PATHS | st.sampled_from([(), ("x",), ("x", "y")])
 
 
 def straight(links: dict[Path, list[Path]]) -> dict[Path, list[Path]]:
-    """Without ways that could lead through a link: those to what is no category."""
+    """Remove links that could lead through other links: links to paths that are not categories."""
     return {path: [up for up in uppers if up in links or not up or "x" in up] for path, uppers in links.items()}
 
 
 @given(st.dictionaries(PATHS, st.lists(ABOVE, max_size=2), max_size=6).map(straight))
-def test_a_cycle_is_refused_exactly_where_there_is_one(links: dict[Path, list[Path]]) -> None:
+def test_categories_are_refused_exactly_if_they_contain_a_cycle(links: dict[Path, list[Path]]) -> None:
     uppers = {path: {path[:-1], *links.get(path, ())} for path in [*links, *(p for up in links.values() for p in up)]}
 
     def is_above(path: Path, start: Path, seen: frozenset[Path] = frozenset()) -> bool:
@@ -214,17 +212,17 @@ def test_a_cycle_is_refused_exactly_where_there_is_one(links: dict[Path, list[Pa
         assert Categories(made).given == tuple(made)
 
 
-# -- what they say ----------------------------------------------------------------------------------------------------
+# -- names and summaries ----------------------------------------------------------------------------------------------
 
 
-def test_a_standard_name_at_the_top_is_described_unless_its_owner_says_otherwise() -> None:
+def test_a_standard_category_at_the_top_level_has_a_default_description() -> None:
     assert Category(("vcs",)).node == STANDARD["vcs"]
     assert Category(("vcs",), summary="Ours").node == Node(("vcs",), "Version control", "Ours", ("vcs",))
     assert Category(("team", "vcs")).node == Node(("team", "vcs"))
     assert set(STANDARD) == {"code", "vcs", "build", "research", "publish", "utility"}
 
 
-def test_two_that_say_the_same_have_one_digest() -> None:
+def test_equal_categories_have_equal_digests_and_different_ones_differ() -> None:
     a, b = Category(("a",)), Category(("b",))
     others = [
         replace(a, tools=("x",)),
@@ -237,7 +235,7 @@ def test_two_that_say_the_same_have_one_digest() -> None:
     assert len({Categories([each, b]).digest for each in [a, *others]} | {Categories([b, a]).digest}) == 6
 
 
-def test_what_is_said_of_some_nodes_has_one_digest_whatever_is_said_of_others() -> None:
+def test_a_digest_of_some_nodes_does_not_depend_on_other_nodes() -> None:
     a, b = Category(("a",), tools=("x.*",)), Category(("b",), also_under=(("a",),))
     of_a = Categories([a, b]).digest_of({("a",)})
 
@@ -246,7 +244,7 @@ def test_what_is_said_of_some_nodes_has_one_digest_whatever_is_said_of_others() 
     assert of_a != Categories([a, b]).digest_of({("a",), ("b",)})
 
 
-def test_categories_that_claim_few_tools_leave_the_words_of_the_others_alone() -> None:
+def test_changing_categories_of_few_tools_keeps_the_search_index_of_the_others() -> None:
     registry = registry_of(*(tool(f"git.t{number}") for number in range(50)))
     before = registry.state.index.parts[0].segment
     registry.set_categories(Categories([Category(("linting",), tools=("git.t7",))]))
@@ -258,7 +256,7 @@ def test_categories_that_claim_few_tools_leave_the_words_of_the_others_alone() -
     assert ("empty",) in state.categories
 
 
-def test_the_name_of_a_category_finds_its_tools() -> None:
+def test_a_search_for_the_name_of_a_category_finds_its_tools() -> None:
     registry = registry_of(tool("ruff.check", "Look for mistakes."), tool("git.log", "Show history."))
     before = registry.state
 
@@ -274,7 +272,7 @@ def test_the_name_of_a_category_finds_its_tools() -> None:
     assert found(registry.state) == []
 
 
-def test_a_crib_takes_categories_one_by_one_and_refuses_one_that_cannot_be() -> None:
+def test_a_crib_adds_categories_one_by_one_and_refuses_invalid_ones() -> None:
     def check() -> None:
         """Look for mistakes."""
 

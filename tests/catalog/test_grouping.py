@@ -1,4 +1,4 @@
-"""Tools are grouped by what tells them apart, and nodes say what is inside, whatever order the tools came in."""
+"""Tools are grouped by their distinguishing words, nodes summarize their contents, and input order does not matter."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_tools_are_grouped_by_the_thing_they_are_about() -> None:
     assert set(issues.tool_ids) == {*of_things(["issue"])}
 
 
-def test_a_group_says_what_is_inside() -> None:
+def test_the_summary_of_a_group_names_its_tools() -> None:
     group = next(group for group in grouped(of_things(NOUNS)) if group.name == "secret")
     assert "create_secret" in group.summary
     assert "list_secret" in group.summary
 
 
-def test_the_order_in_which_tools_came_changes_nothing() -> None:
+def test_grouping_does_not_depend_on_the_order_of_the_tools() -> None:
     tools = list(of_things(NOUNS).values())
     first = grouped(by_id(tools))
     for seed in range(5):
@@ -57,7 +57,9 @@ def test_the_order_in_which_tools_came_changes_nothing() -> None:
         assert grouped(by_id(tools)) == first
 
 
-def test_the_same_tools_are_read_once_while_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_and_summaries_are_cached_until_tools_change_or_the_cache_is_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tools = of_things(NOUNS, "kept")
     again = by_id(replace(tool) for tool in reversed(tools.values()))
     changed = {**tools, **by_id([replace(tools["kept.create_issue"], description="Open one.")])}
@@ -77,7 +79,7 @@ def test_the_same_tools_are_read_once_while_they_are_asked_for(monkeypatch: pyte
     assert grouped(tools) is not kept
 
 
-def test_more_tools_than_can_be_read_are_told_apart_by_their_names_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_tools_are_grouped_by_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
     tools = of_things(NOUNS, "many")
     monkeypatch.setattr("toolcrib.catalog.grouping.MAX_READ", len(tools) - 1)
     groups = grouped(tools)
@@ -87,7 +89,7 @@ def test_more_tools_than_can_be_read_are_told_apart_by_their_names_alone(monkeyp
     assert summaries_of({"all": [*tools.values()]})["all"].startswith("close_branch, close_issue")
 
 
-def test_one_more_tool_moves_no_other() -> None:
+def test_adding_one_tool_does_not_move_other_tools() -> None:
     def places(tools: Mapping[str, Tool]) -> dict[str, str]:
         return {tool_id: group.name for group in grouped(tools) for tool_id in group.tool_ids}
 
@@ -98,7 +100,7 @@ def test_one_more_tool_moves_no_other() -> None:
     assert after == before
 
 
-def test_the_tools_of_a_source_stay_together_where_several_are_mixed() -> None:
+def test_tools_of_one_source_stay_together_in_a_mixed_node() -> None:
     tools = {
         **of_things(["invoice"], "books"),
         **of_things(["playlist"], "radio"),
@@ -109,27 +111,27 @@ def test_the_tools_of_a_source_stay_together_where_several_are_mixed() -> None:
     assert any({tool_id for tool_id in tools if tool_id.startswith("radio.")} <= {*g.tool_ids} for g in groups)
 
 
-def test_a_group_is_never_called_like_a_node_that_is_there() -> None:
+def test_a_group_name_never_equals_the_name_of_an_existing_node() -> None:
     names = {group.name for group in grouped(of_things(NOUNS), taken=["Issue", "branch"])}
     assert not names & {"issue", "branch"}
     assert {"issue 2", "branch 2"} <= names
 
 
-def test_a_single_tool_makes_no_group_and_stays_with_its_node() -> None:
+def test_a_single_tool_forms_no_group_and_stays_in_its_node() -> None:
     odd = Tool("github", "weather", "Tell tomorrow's rain.")
     groups = grouped({**of_things(NOUNS), odd.id: odd})
     assert not any(odd.id in group.tool_ids for group in groups)
     assert all(len(group.tool_ids) > 1 for group in groups)
 
 
-def test_a_small_group_is_not_worth_a_node_while_its_tools_have_room_beside_the_others() -> None:
+def test_a_small_group_is_dissolved_while_its_tools_fit_in_the_node() -> None:
     weather = by_id(Tool("github", f"weather_{when}", "Tell the rain.") for when in ("today", "tomorrow"))
     groups = grouped({**of_things(NOUNS[:3]), **weather})
     assert not any(set(weather) & {*group.tool_ids} for group in groups)
     assert {group.name for group in groups} == {"issue", "pull request", "branch"}
 
 
-def test_a_tool_without_a_groups_word_is_with_those_that_are_described_alike() -> None:
+def test_a_tool_without_a_group_word_joins_tools_with_similar_descriptions() -> None:
     tools = by_id(
         Tool("s", f"{verb}_{noun}", f"{verb} {what}")
         for noun, what in {"issue": "assignee milestone", "branch": "head commit", "secret": "vault key"}.items()
@@ -150,21 +152,21 @@ def test_a_tool_without_a_groups_word_is_with_those_that_are_described_alike() -
     ],
     ids=["numbered", "identical", "single characters", "letters"],
 )
-def test_tools_that_no_word_tells_apart_are_grouped_in_their_order(tools: Mapping[str, Tool]) -> None:
+def test_tools_without_distinguishing_words_are_grouped_in_order(tools: Mapping[str, Tool]) -> None:
     groups = grouped(tools)
     assert 2 <= len(groups) <= MAX_GROUPS
     assert sorted(tool_id for group in groups for tool_id in group.tool_ids) == sorted(tools)
     assert all(len(group.tool_ids) <= MAX_TOOLS for group in groups)
 
 
-def test_tools_in_another_script_are_grouped_by_their_words() -> None:
+def test_tools_in_a_different_script_are_grouped_by_their_words() -> None:
     things = {"天気": "weather", "料理": "cooking", "電車": "trains", "映画": "films"}
     tools = by_id(Tool("s", f"{name}_{at}", f"{thing}を調べる") for thing, name in things.items() for at in range(5))
     groups = grouped(tools)
     assert sorted(len(group.tool_ids) for group in groups) == [5, 5, 5, 5]
 
 
-def test_a_thousand_tools_make_a_page_of_groups() -> None:
+def test_a_thousand_tools_fit_on_one_page_of_groups() -> None:
     tools = by_id(
         Tool("s", f"{verb}_{noun}_{at}", f"{verb} the {noun} number {at}")
         for at in range(30)
@@ -176,12 +178,12 @@ def test_a_thousand_tools_make_a_page_of_groups() -> None:
     assert max(len(group.tool_ids) for group in groups) < len(tools)
 
 
-def test_a_node_of_few_tools_is_summed_up_by_their_names() -> None:
+def test_a_node_of_few_tools_is_summarized_by_their_names() -> None:
     summary = summaries_of({"secrets": list(of_things(["secret"]).values())})["secrets"]
     assert all(tool.name in summary for tool in of_things(["secret"]).values())
 
 
-def test_a_node_of_many_tools_is_summed_up_in_the_words_that_tell_it_from_its_neighbours() -> None:
+def test_a_node_of_many_tools_is_summarized_by_its_distinguishing_words() -> None:
     nodes = {
         "one": [*of_things(["shop invoice", "shop customer", "shop payment"]).values()],
         "two": [*of_things(["shop playlist", "shop singer", "shop album"]).values()],
@@ -195,7 +197,7 @@ def test_a_node_of_many_tools_is_summed_up_in_the_words_that_tell_it_from_its_ne
     assert len(summaries["one"]) <= SUMMARY_CHARS
 
 
-def test_a_summary_is_a_sentence_that_names_few_tools_and_describes_many() -> None:
+def test_a_summary_names_few_tools_and_describes_many() -> None:
     few = [Tool("s", f"{verb}_note", f"Notes of the diary: {verb} one.") for verb in ("read", "write")]
     many = [Tool("s", f"sell_{at}", "Sells an apple, a pear or a plum.") for at in range(30)]
     summaries = summaries_of({"few": few, "many": many})
@@ -203,13 +205,13 @@ def test_a_summary_is_a_sentence_that_names_few_tools_and_describes_many() -> No
     assert summaries["many"] == "Tools about sell, plum, pear and apple."
 
 
-def test_a_summary_soon_speaks_of_the_few_as_well_as_of_the_many() -> None:
+def test_a_summary_mentions_small_groups_of_tools_early() -> None:
     many = [Tool("s", f"invoice_{at}", f"Invoice customer payment tax ledger {at}.") for at in range(20)]
     few = [Tool("s", f"garden_{at}", "Water the roses.") for at in range(4)]
     assert "garden" in summaries_of({"": [*many, *few]})[""].removeprefix("Tools about ").split(", ")[:3]
 
 
-def test_a_summary_holds_no_word_that_any_tool_may_be_described_with() -> None:
+def test_a_summary_leaves_out_generic_words() -> None:
     tools = [
         Tool("s", f"get_{noun}_{at}", f"API endpoint that returns the {noun} data as JSON.")
         for noun in NOUNS
@@ -219,7 +221,7 @@ def test_a_summary_holds_no_word_that_any_tool_may_be_described_with() -> None:
     assert not told & {"get", "api", "endpoint", "returns", "data", "json"}
 
 
-def test_nothing_is_said_of_a_node_without_tools() -> None:
+def test_a_node_without_tools_has_an_empty_summary() -> None:
     assert summaries_of({"empty": []}) == {"empty": ""}
 
 
@@ -231,7 +233,7 @@ _tools = st.builds(Tool, st.sampled_from(["a", "b", "c"]), _texts, _texts)
 
 @settings(deadline=None, max_examples=examples(60))
 @given(st.lists(_tools, max_size=60).map(by_id), st.integers(4, 20))
-def test_any_tools_fall_into_groups_that_are_fewer_smaller_and_apart(tools: dict[str, Tool], at_most: int) -> None:
+def test_any_tools_form_fewer_smaller_and_disjoint_groups(tools: dict[str, Tool], at_most: int) -> None:
     groups = grouped(tools, at_most=at_most)
     ids = [tool_id for group in groups for tool_id in group.tool_ids]
     assert len(ids) == len({*ids})

@@ -1,7 +1,7 @@
-"""The law of the hidden: over a catalog with hidden tools, every answer is the one over the catalog without them.
+"""Hidden tools: every answer over a catalog with hidden tools equals the answer over the catalog without them.
 
-Under any rules, for any principal, in any categories, for every operation with all that it takes; byte by byte, and in
-what is recorded of it.
+This holds for any rules, principal and categories, and for every operation with all its arguments. The answers are
+equal byte by byte, and so are the recorded events.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ TRACE = f"{7:032x}"
 
 
 @dataclass
-class Asker:
-    """Asks one view, and remembers every answer, and what was recorded of it."""
+class Requester:
+    """Sends requests to one view, and collects every answer and every recorded event."""
 
     view: View
     answers: list[Any] = field(default_factory=list[Any])
@@ -64,7 +64,7 @@ class Asker:
         return dict(answer)
 
     async def walk(self, name: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """All pages; the cursor of each is tried on other requests as well."""
+        """All pages. The cursor of each page is also tried on other requests."""
         pages = [await self.ask(name, arguments)]
         while cursor := pages[-1].get("next_cursor"):
             await self.ask("list", {"cursor": cursor})
@@ -73,7 +73,7 @@ class Asker:
         return pages
 
     async def walk_down(self) -> None:
-        """Every page of every node that is shown, groups included, from the top."""
+        """Every page of every visible node, including groups, starting at the root."""
         waiting, seen = list[Path]([()]), set[Path]()
         while waiting:
             path = waiting.pop()
@@ -88,7 +88,7 @@ class Asker:
 
 
 def requests(known: Iterable[Tool]) -> Iterable[Request]:
-    """What somebody asks who has all of `known` in mind, visible or not."""
+    """Requests of a caller who guesses every tool in `known`, visible or not."""
     known = [*known]
     for each in known:
         handle, name = each.handle, f"{each.source}__{each.name}"
@@ -158,7 +158,7 @@ ENTRIES = st.fixed_dictionaries(
 
 @dataclass(frozen=True)
 class World:
-    """A catalog, somebody who asks, what policy says of that, and what is asked."""
+    """A catalog, a principal, the rules of the policy, and a list of requests."""
 
     tools: list[Tool]
     entries: Mapping[str, SourceEntry]
@@ -168,7 +168,7 @@ class World:
     requests: list[Request]
 
     def view(self, offered: Iterable[Tool]) -> View:
-        """Of this world with only these tools in it."""
+        """The view of this world with only these tools."""
         registry, offered = ToolRegistry(), [*offered]
         registry.set_categories(Categories(self.categories))
         for name, entry in self.entries.items():
@@ -181,7 +181,7 @@ WORLDS = st.builds(World, tools() | many_tools(), ENTRIES, SET_UP, RULES, st.sam
 
 
 async def everything(view: View, asked: Iterable[Request]) -> bytes:
-    asker = Asker(view)
+    asker = Requester(view)
     await asker.walk_down()
     for name, arguments in asked:
         await asker.walk(name, arguments)
@@ -192,7 +192,7 @@ async def everything(view: View, asked: Iterable[Request]) -> bytes:
 @pytest.mark.holds("errors.leak-nothing")
 @settings(max_examples=examples(150), deadline=None)
 @given(WORLDS)
-def test_what_the_rules_hide_leaves_no_trace_in_any_answer(world: World) -> None:
+def test_hidden_tools_leave_no_trace_in_any_answer(world: World) -> None:
     over_all = world.view(world.tools)
     without = world.view(over_all.tools.values())
     hidden = [each for each in world.tools if each.id not in over_all.tools]
@@ -203,10 +203,10 @@ def test_what_the_rules_hide_leaves_no_trace_in_any_answer(world: World) -> None
 
 
 def knowing(view: View) -> View:
-    """`view` for somebody who knows vectors of some of the tools in its catalog, and a past of some."""
+    """`view` with vectors and past calls of some tools in its catalog."""
     known = sorted(view.visible.state.tools)
     directions = (NEAR, NEARER, FAR, None)
-    # By the id, so that a tool has the same whatever others there are.
+    # Derived from the id, so that a tool has the same vector in every catalog.
     vectors = {tool_id: way for tool_id in known if (way := directions[sum(tool_id.encode()) % 4]) is not None}
     calls = [
         (query, tool_id)
@@ -220,7 +220,7 @@ def knowing(view: View) -> View:
 @pytest.mark.holds("errors.leak-nothing")
 @settings(max_examples=examples(100), deadline=None)
 @given(WORLDS)
-def test_what_is_known_of_hidden_tools_besides_words_leaves_no_trace_either(world: World) -> None:
+def test_vectors_and_past_calls_of_hidden_tools_leave_no_trace(world: World) -> None:
     over_all = knowing(world.view(world.tools))
     without = knowing(world.view(over_all.tools.values()))
     assume(len(over_all.tools) < len(world.tools))
@@ -233,7 +233,7 @@ def test_what_is_known_of_hidden_tools_besides_words_leaves_no_trace_either(worl
 
 @settings(max_examples=examples(30), deadline=None)
 @given(WORLDS, st.randoms())
-def test_the_order_in_which_tools_came_shows_in_no_answer(world: World, random: Random) -> None:
+def test_the_order_of_the_tools_does_not_affect_any_answer(world: World, random: Random) -> None:
     one, other = world.view(world.tools), world.view(random.sample(world.tools, len(world.tools)))
 
     assert anyio.run(everything, one, world.requests) == anyio.run(everything, other, world.requests)
@@ -243,8 +243,8 @@ NAMES = st.lists(st.sampled_from("abcdA"), unique=True)
 EXTRAS = st.fixed_dictionaries(dict.fromkeys(("name", "uri", "uriTemplate"), NAMES))
 
 
-def shelves(offered: Mapping[str, list[str]], principal: Principal, rules: Rules, *, plain: bool) -> View:
-    """A catalog of two sources that have such prompts, resources and templates."""
+def view_of_items(offered: Mapping[str, list[str]], principal: Principal, rules: Rules, *, plain: bool) -> View:
+    """A catalog of two sources with these prompts, resources and templates."""
 
     def wires(key: str) -> tuple[Mapping[str, Any], ...]:
         return tuple({key: own, "name": own} for own in offered[key])
@@ -258,8 +258,8 @@ def shelves(offered: Mapping[str, list[str]], principal: Principal, rules: Rules
     return View.of(registry.state, principal, rules)
 
 
-async def all_of_the_shelves(view: View) -> bytes:
-    shelf, asker = view.prompts_and_resources, Asker(view)
+async def answers_about_items(view: View) -> bytes:
+    shelf, asker = view.prompts_and_resources, Requester(view)
     told: list[object] = [sorted(view.sources), shelf.prompts, shelf.resources, shelf.templates]
     context, runner = asker.context, asker.dispatcher.runner
     for own in "abcdA":
@@ -278,15 +278,15 @@ async def all_of_the_shelves(view: View) -> bytes:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(EXTRAS, st.sampled_from(PRINCIPALS), RULES, st.booleans())
-def test_prompts_and_resources_that_the_rules_hide_leave_no_trace_either(
+def test_hidden_prompts_and_resources_leave_no_trace(
     offered: Mapping[str, list[str]], principal: Principal, rules: Rules, plain: bool
 ) -> None:
-    # Both sources offer the same, so only what is hidden in both can be left out.
-    over_all = shelves(offered, principal, rules, plain=plain)
+    # Both sources offer the same items, so an item can only be left out if it is hidden in both.
+    over_all = view_of_items(offered, principal, rules, plain=plain)
     seen = {
         key: [own for own in owns if any(over_all.access_to_item(source, own) for source in ("files", "git"))]
         for key, owns in offered.items()
     }
 
-    without = shelves(seen, principal, rules, plain=plain)
-    assert anyio.run(all_of_the_shelves, over_all) == anyio.run(all_of_the_shelves, without)
+    without = view_of_items(seen, principal, rules, plain=plain)
+    assert anyio.run(answers_about_items, over_all) == anyio.run(answers_about_items, without)

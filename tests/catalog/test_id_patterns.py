@@ -1,4 +1,4 @@
-"""Values by pattern: as if every pattern were asked, in the order in which they were given."""
+"""Values by pattern: the result equals testing every pattern in the given order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IDS = st.builds("{}.{}".format, st.text("aAb*", min_size=1, max_size=3), st.text
 
 
 @given(st.lists(PARTS | IDS, max_size=8), IDS)
-def test_a_tool_meets_the_patterns_that_file_names_would_meet_in_their_order(patterns: list[str], tool_id: str) -> None:
+def test_a_tool_matches_the_patterns_that_fnmatch_would_match_in_order(patterns: list[str], tool_id: str) -> None:
     met = Patterns(zip(patterns, range(8), strict=False)).of(tool_id)
 
     assert met == tuple(
@@ -25,7 +25,7 @@ def test_a_tool_meets_the_patterns_that_file_names_would_meet_in_their_order(pat
     )
 
 
-def test_upper_and_lower_case_are_told_apart() -> None:
+def test_patterns_are_case_sensitive() -> None:
     patterns = Patterns([("git.commit", 1), ("git.Commit", 2), ("GIT.*", 3), ("*.commit", 4), ("git.c*", 5)])
 
     assert patterns.of("git.commit") == (1, 4, 5)
@@ -33,18 +33,18 @@ def test_upper_and_lower_case_are_told_apart() -> None:
     assert patterns.of("GIT.commit") == (3, 4)
 
 
-def test_a_pattern_crosses_dots() -> None:
+def test_a_wildcard_matches_dots() -> None:
     assert Patterns([("git.*", 1), ("*.deep", 2), ("g*deep", 3), ("*", 4)]).of("git.very.deep") == (1, 2, 3, 4)
 
 
-def test_without_any_nothing_is_met() -> None:
+def test_an_empty_set_of_patterns_matches_nothing() -> None:
     assert Patterns[int]().of("git.commit") == ()
 
 
 @pytest.mark.parametrize(
     ("text", "several"), [("git.commit", False), ("git.*", True), ("g?t.x", True), ("[a]", True), ("]x", False)]
 )
-def test_what_may_stand_for_several_is_a_pattern(text: str, several: bool) -> None:
+def test_a_string_with_a_wildcard_is_a_pattern(text: str, several: bool) -> None:
     assert is_pattern(text) is several
 
 
@@ -60,5 +60,5 @@ def test_what_may_stand_for_several_is_a_pattern(text: str, several: bool) -> No
         ("", None),
     ],
 )
-def test_the_nearest_id_is_like_in_its_source_and_in_its_name(wanted: str, meant: str | None) -> None:
+def test_the_nearest_id_is_similar_in_source_and_in_name(wanted: str, meant: str | None) -> None:
     assert nearest_id(wanted, ["time.convert_time", "time.get_current_time", "git.log"]) == meant

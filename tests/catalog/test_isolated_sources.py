@@ -1,4 +1,4 @@
-"""Isolated sources: what each principal has for itself, when it starts and ends, and who makes room for whom."""
+"""Isolated sources: each principal has its own, they start and end on demand, and their number is limited."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ADA, BOB, CYD = Principal("ada"), Principal("bob"), Principal("cyd")
 
 
 class Own(ScriptedSource):
-    """A principal's own: its one tool says whose, a call can be held up, and so can its end."""
+    """A principal's own source: its only tool names the principal, and calls and the exit can be delayed."""
 
     def __init__(self, workshop: Workshop, whose: str, plan: str) -> None:
         super().__init__("desk", [tool(f"desk.{plan}")])
@@ -74,16 +74,16 @@ class Own(ScriptedSource):
 
 
 class Workshop:
-    """Isolated sources in which everybody who is expected has a desk, and what became of the desks."""
+    """Isolated sources in which every expected principal has a source `desk`, and a record of what happened to them."""
 
     def __init__(self, *expected: Principal, most: int = 10) -> None:
         self.plans: dict[str, dict[str, str]] = {each.id: {"desk": "saw"} for each in expected}
         self.started: list[str] = []
         self.running: list[str] = []
         self.made: dict[str, Own] = {}
-        """The last one of each principal."""
+        """The last source of each principal."""
         self.made_in: set[int] = set()
-        """Threads."""
+        """Ids of threads."""
         self.may_end = anyio.Event()
         self.may_end.set()
         self.isolated_sources = IsolatedSources(lambda whose: self.plans.get(whose, {}), self._make, most=most)
@@ -103,7 +103,7 @@ class Workshop:
         return self.isolated_sources.overlay(principal).sources["desk"].status
 
 
-async def test_each_principal_has_its_own_and_nobody_has_what_is_not_planned_for_it() -> None:
+async def test_each_principal_only_has_the_sources_that_are_planned_for_it() -> None:
     shop = Workshop(ADA, BOB)
     shop.plans["bob"] = {"desk": "file"}
     async with shop.isolated_sources as isolated_sources:
@@ -118,7 +118,7 @@ async def test_each_principal_has_its_own_and_nobody_has_what_is_not_planned_for
         assert shop.started == ["ada: saw", "bob: file"]
 
 
-async def test_nothing_is_started_for_whom_nobody_asks_and_what_is_asked_about_starts_in_the_background() -> None:
+async def test_a_source_starts_in_the_background_when_its_principal_first_needs_it() -> None:
     shop = Workshop(ADA, BOB)
     async with shop.isolated_sources as isolated_sources:
         await anyio.wait_all_tasks_blocked()
@@ -131,7 +131,7 @@ async def test_nothing_is_started_for_whom_nobody_asks_and_what_is_asked_about_s
         assert shop.started == ["ada: saw"]
 
 
-async def test_first_requests_at_the_same_time_start_one_source_whatever_thread_they_come_from() -> None:
+async def test_concurrent_first_requests_start_one_source_from_any_thread() -> None:
     shop = Workshop(ADA, BOB)
     async with shop.isolated_sources as isolated_sources:
 
@@ -149,7 +149,7 @@ async def test_first_requests_at_the_same_time_start_one_source_whatever_thread_
         assert await anyio.to_thread.run_sync(isolated_sources.overlay, ADA) is isolated_sources.overlay(ADA)
 
 
-async def test_what_was_asked_about_before_starts_when_the_lockers_are_entered_and_only_then() -> None:
+async def test_sources_requested_earlier_start_when_isolated_sources_are_entered() -> None:
     shop = Workshop(ADA)
     assert shop.status(ADA) is SourceStatus.STARTING
     assert not await shop.isolated_sources.ready(ADA, 30)
@@ -161,7 +161,7 @@ async def test_what_was_asked_about_before_starts_when_the_lockers_are_entered_a
     assert shop.running == []
 
 
-async def test_an_overlay_is_the_same_object_until_something_of_it_changes() -> None:
+async def test_an_overlay_is_the_same_object_until_it_changes() -> None:
     shop = Workshop(ADA, BOB)
     async with shop.isolated_sources as isolated_sources:
         assert await isolated_sources.ready(ADA, 30)
@@ -173,10 +173,10 @@ async def test_an_overlay_is_the_same_object_until_something_of_it_changes() -> 
         assert set(isolated_sources.overlay(BOB).tools) == {"desk.saw"}
 
 
-# -- room -------------------------------------------------------------------------------------------------------------
+# -- limits -----------------------------------------------------------------------------------------------------------
 
 
-async def test_who_was_not_seen_for_longest_makes_room() -> None:
+async def test_the_least_recently_seen_principal_makes_room() -> None:
     shop = Workshop(ADA, BOB, CYD, most=2)
     async with shop.isolated_sources as isolated_sources:
         for principal in (ADA, BOB):
@@ -188,7 +188,7 @@ async def test_who_was_not_seen_for_longest_makes_room() -> None:
         assert shop.started == ["ada: saw", "bob: saw", "cyd: saw", "bob: saw"]
 
 
-async def test_what_is_started_waits_for_the_end_of_what_made_room() -> None:
+async def test_a_new_source_waits_for_the_end_of_the_source_it_replaces() -> None:
     shop = Workshop(ADA, BOB, most=1)
     async with shop.isolated_sources as isolated_sources:
         assert await isolated_sources.ready(ADA, 30)
@@ -201,7 +201,7 @@ async def test_what_is_started_waits_for_the_end_of_what_made_room() -> None:
         assert shop.running == ["bob: saw"]
 
 
-async def test_who_has_a_call_under_way_makes_no_room_and_a_newcomer_is_told_to_try_again() -> None:
+async def test_a_principal_with_a_running_call_is_not_evicted_and_a_new_one_is_refused() -> None:
     shop = Workshop(ADA, BOB, most=1)
     async with shop.isolated_sources as isolated_sources, anyio.create_task_group() as tasks:
         assert await isolated_sources.ready(ADA, 30)
@@ -226,7 +226,7 @@ async def test_who_has_a_call_under_way_makes_no_room_and_a_newcomer_is_told_to_
         assert await shop.call(BOB) == "bob: saw"
 
 
-async def test_who_watches_a_resource_makes_no_room() -> None:
+async def test_a_principal_that_watches_a_resource_is_not_evicted() -> None:
     shop = Workshop(ADA, BOB, most=1)
     async with shop.isolated_sources as isolated_sources:
         assert await isolated_sources.ready(ADA, 30)
@@ -242,7 +242,7 @@ async def test_who_watches_a_resource_makes_no_room() -> None:
         assert shop.status(BOB) is SourceStatus.STARTING
 
 
-async def test_a_call_that_comes_after_its_source_made_room_can_be_tried_again() -> None:
+async def test_a_call_to_an_evicted_source_can_be_retried() -> None:
     shop = Workshop(ADA, BOB, most=1)
     async with shop.isolated_sources as isolated_sources:
         assert await isolated_sources.ready(ADA, 30)
@@ -253,7 +253,7 @@ async def test_a_call_that_comes_after_its_source_made_room_can_be_tried_again()
         assert raised.value.retryable
 
 
-async def test_where_there_is_to_be_less_room_some_leave_at_once() -> None:
+async def test_lowering_the_limit_evicts_sources_immediately() -> None:
     shop = Workshop(ADA, BOB, CYD)
     async with shop.isolated_sources as isolated_sources:
         for principal in (ADA, BOB, CYD):
@@ -264,7 +264,7 @@ async def test_where_there_is_to_be_less_room_some_leave_at_once() -> None:
         assert shop.running == ["ada: saw"]
 
 
-async def test_a_hundred_principals_over_time_leave_nothing_behind() -> None:
+async def test_a_hundred_principals_over_time_leave_no_running_sources() -> None:
     everybody = [Principal(f"person-{number}") for number in range(100)]
     shop = Workshop(*everybody, most=3)
     async with shop.isolated_sources as isolated_sources:
@@ -276,10 +276,10 @@ async def test_a_hundred_principals_over_time_leave_nothing_behind() -> None:
     assert shop.running == []
 
 
-# -- ends -------------------------------------------------------------------------------------------------------------
+# -- shutdown ---------------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_principal_has_ends_when_it_was_not_seen_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_sources_of_a_principal_end_after_a_period_without_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "UNSEEN_S", 0.05)
     shop = Workshop(ADA)
     async with shop.isolated_sources as isolated_sources:
@@ -290,7 +290,7 @@ async def test_what_a_principal_has_ends_when_it_was_not_seen_for_a_while(monkey
         assert shop.started == ["ada: saw", "ada: saw"]
 
 
-async def test_it_does_not_end_while_a_call_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_does_not_end_during_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "UNSEEN_S", 0.05)
     shop = Workshop(ADA, BOB)
     async with shop.isolated_sources as isolated_sources, anyio.create_task_group() as tasks:
@@ -307,7 +307,7 @@ async def test_it_does_not_end_while_a_call_is_under_way(monkeypatch: pytest.Mon
         await until(lambda: not shop.running, "it ended after the call")
 
 
-async def test_leaving_ends_all_side_by_side_and_nothing_starts_meanwhile() -> None:
+async def test_closing_ends_all_sources_concurrently_and_starts_no_new_ones() -> None:
     shop = Workshop(ADA, BOB, CYD)
     async with shop.isolated_sources as isolated_sources:
         assert await isolated_sources.ready(ADA, 30)
@@ -322,7 +322,7 @@ async def test_leaving_ends_all_side_by_side_and_nothing_starts_meanwhile() -> N
     assert shop.started == ["ada: saw", "bob: saw"]
 
 
-async def test_a_cancellation_ends_all_as_well() -> None:
+async def test_a_cancellation_ends_all_sources() -> None:
     shop = Workshop(ADA, BOB)
     with anyio.CancelScope() as scope:
         async with shop.isolated_sources as isolated_sources:
@@ -336,7 +336,7 @@ async def test_a_cancellation_ends_all_as_well() -> None:
 # -- changes ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_refit_touches_only_what_is_planned_otherwise() -> None:
+async def test_a_refit_only_restarts_sources_whose_plan_changed() -> None:
     shop = Workshop(ADA, BOB)
     async with shop.isolated_sources as isolated_sources:
         assert await isolated_sources.ready(ADA, 30)
@@ -350,7 +350,7 @@ async def test_a_refit_touches_only_what_is_planned_otherwise() -> None:
         assert shop.running == ["ada: saw", "bob: file"]
 
 
-async def test_a_principal_that_is_to_have_nothing_any_more_loses_all_at_once() -> None:
+async def test_a_principal_without_a_plan_loses_its_sources_immediately() -> None:
     shop = Workshop(ADA, BOB)
     async with shop.isolated_sources as isolated_sources:
         assert await isolated_sources.ready(ADA, 30)
@@ -361,7 +361,7 @@ async def test_a_principal_that_is_to_have_nothing_any_more_loses_all_at_once() 
         await until(lambda: shop.running == ["bob: saw"], "what ada had ended")
 
 
-async def test_a_refit_and_the_end_do_not_hinder_each_other() -> None:
+async def test_a_close_during_a_refit_ends_cleanly() -> None:
     shop = Workshop(ADA)
     async with shop.isolated_sources as isolated_sources:
         assert await isolated_sources.ready(ADA, 30)
@@ -376,7 +376,7 @@ async def test_a_refit_and_the_end_do_not_hinder_each_other() -> None:
     assert shop.started == ["ada: saw"]
 
 
-async def test_who_listens_is_told_whose_sources_changed_and_no_more_once_it_does_not() -> None:
+async def test_a_listener_is_notified_of_changes_until_it_unsubscribes() -> None:
     shop = Workshop(ADA, BOB)
     told: list[str] = []
     async with shop.isolated_sources as isolated_sources:
@@ -389,7 +389,7 @@ async def test_who_listens_is_told_whose_sources_changed_and_no_more_once_it_doe
         assert told == []
 
 
-async def test_what_is_withdrawn_is_out_of_sight_before_it_has_ended_and_starts_anew_only_then() -> None:
+async def test_an_outdated_source_is_hidden_immediately_and_restarts_after_its_end() -> None:
     shop = Workshop(ADA)
     async with shop.isolated_sources as isolated_sources:
         assert await isolated_sources.ready(ADA, 30)
@@ -407,7 +407,7 @@ async def test_what_is_withdrawn_is_out_of_sight_before_it_has_ended_and_starts_
         assert await shop.call(ADA) == "ada: file"
 
 
-async def test_who_listens_is_told_of_whoever_is_left_without_and_what_would_be_there_again() -> None:
+async def test_a_listener_is_notified_when_a_principal_loses_its_sources() -> None:
     shop = Workshop(ADA, BOB, most=1)
     told: list[str] = []
     async with shop.isolated_sources as isolated_sources:

@@ -1,4 +1,4 @@
-"""Async listeners: on their own loop, in order, after publication, and in nobody's way."""
+"""Async listeners: they run on their own loop, in order, after publication, and never block the catalog."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def names(told: list[Event]) -> list[object]:
 
 
 class Listening:
-    """Hears what it is told, and says when it has heard of a version."""
+    """Records events, and can wait for the event of a version."""
 
     def __init__(self, registry: ToolRegistry) -> None:
         self.registry = registry
@@ -37,13 +37,13 @@ class Listening:
             await self._changed.wait_for(lambda: CatalogPublished(version) in self.told)
 
 
-def test_an_async_listener_hears_everything_in_order_and_after_it_is_published() -> None:
+def test_an_async_listener_receives_events_in_order_after_publication() -> None:
     async def listen() -> list[Event]:
         registry, told = ToolRegistry(), list[Event]()
         done = asyncio.Event()
 
         async def hear(event: Event) -> None:
-            await asyncio.sleep(0)  # lets another in, if another were there
+            await asyncio.sleep(0)  # gives a concurrent call the chance to run
             told.append(event)
             if isinstance(event, ToolRegistered):
                 assert event.tool.id in registry.state.tools
@@ -53,7 +53,7 @@ def test_an_async_listener_hears_everything_in_order_and_after_it_is_published()
         registry.subscribe(hear)
         for number in range(20):
             registry.register(tool(f"a.t{number}"))
-            assert told == [], "nothing is told before the loop has its turn"
+            assert told == [], "no event is delivered before the loop runs"
         await done.wait()
         return told
 
@@ -62,7 +62,7 @@ def test_an_async_listener_hears_everything_in_order_and_after_it_is_published()
     ]
 
 
-def test_threads_that_publish_are_heard_on_the_loop_in_the_order_of_the_publications() -> None:
+def test_events_published_by_threads_reach_the_loop_in_publication_order() -> None:
     async def listen() -> tuple[list[Event], set[int]]:
         registry, threads = ToolRegistry(), set[int]()
         listening = Listening(registry)
@@ -85,7 +85,7 @@ def test_threads_that_publish_are_heard_on_the_loop_in_the_order_of_the_publicat
     assert threads == {threading.get_ident()}
 
 
-def test_an_async_listener_that_takes_its_time_delays_nobody() -> None:
+def test_a_slow_async_listener_delays_no_other_listener() -> None:
     async def listen() -> None:
         registry, may_go_on = ToolRegistry(), asyncio.Event()
         slow, quick, plain = Listening(registry), Listening(registry), list[Event]()
@@ -113,7 +113,7 @@ async def raise_error(_: Event) -> None:
     raise ValueError("broken")
 
 
-def test_a_listener_that_ends_the_program_harms_neither_the_others_nor_whoever_registers() -> None:
+def test_a_listener_that_raises_system_exit_affects_no_one_else() -> None:
     registry, heard = ToolRegistry(), list[Event]()
 
     def end(_: Event) -> None:
@@ -125,7 +125,7 @@ def test_a_listener_that_ends_the_program_harms_neither_the_others_nor_whoever_r
     assert names(heard) == ["ToolRegistered", 1]
 
 
-async def wait_for_what_was_cancelled(_: Event) -> None:
+async def wait_for_a_cancelled_future(_: Event) -> None:
     waiting = asyncio.get_running_loop().create_future()
     waiting.cancel()
     await waiting
@@ -135,8 +135,8 @@ async def end_the_program(_: Event) -> None:
     raise SystemExit(1)
 
 
-@pytest.mark.parametrize("broken", [raise_error, wait_for_what_was_cancelled, end_the_program])
-def test_an_async_listener_that_raises_is_logged_and_hears_the_rest_as_the_others_do(
+@pytest.mark.parametrize("broken", [raise_error, wait_for_a_cancelled_future, end_the_program])
+def test_an_async_listener_that_raises_is_logged_and_receives_later_events(
     broken: Callable[[Event], Awaitable[None]], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def listen() -> tuple[list[Event], list[Event]]:
@@ -161,7 +161,7 @@ def test_an_async_listener_that_raises_is_logged_and_hears_the_rest_as_the_other
     assert "a catalog listener failed on ToolRegistered" in caplog.text
 
 
-def test_an_async_listener_that_is_unsubscribed_hears_nothing_of_what_still_waits() -> None:
+def test_an_unsubscribed_async_listener_receives_no_pending_events() -> None:
     async def listen() -> tuple[list[Event], list[Event]]:
         registry = ToolRegistry()
         gone, stays = Listening(registry), Listening(registry)
@@ -195,24 +195,24 @@ def test_an_async_listener_can_unsubscribe_itself() -> None:
     assert names(asyncio.run(listen())) == ["ToolRegistered"]
 
 
-def test_whoever_subscribes_again_hears_nothing_of_what_waited_for_its_earlier_self() -> None:
+def test_a_listener_that_subscribes_again_does_not_receive_earlier_pending_events() -> None:
     registry, told = ToolRegistry(), list[Event]()
 
-    def come_again(event: Event) -> None:
+    def subscribe_again(event: Event) -> None:
         if isinstance(event, ToolRegistered):
             registry.unsubscribe(told.append)
             registry.subscribe(told.append)
 
-    registry.subscribe(come_again)
+    registry.subscribe(subscribe_again)
     registry.subscribe(told.append)
     registry.register(tool("a.first"))
-    registry.unsubscribe(come_again)
+    registry.unsubscribe(subscribe_again)
     registry.register(tool("a.second"))
 
     assert names(told) == ["ToolRegistered", 2]
 
 
-def test_a_loop_that_is_closed_harms_nobody() -> None:
+def test_a_closed_loop_does_not_affect_the_registry() -> None:
     registry, told = ToolRegistry(), list[Event]()
 
     async def subscribe() -> Listening:
@@ -229,7 +229,7 @@ def test_a_loop_that_is_closed_harms_nobody() -> None:
 
 
 @pytest.mark.parametrize("is_object", [True, False])
-def test_an_async_listener_cannot_be_subscribed_where_no_loop_runs(is_object: bool) -> None:
+def test_an_async_listener_cannot_be_subscribed_without_a_running_loop(is_object: bool) -> None:
     registry = ToolRegistry()
 
     class Hearing:
@@ -240,7 +240,7 @@ def test_an_async_listener_cannot_be_subscribed_where_no_loop_runs(is_object: bo
     registry.register(tool("a.first"))
 
 
-def test_an_async_listener_may_change_the_catalog_it_hears_of() -> None:
+def test_an_async_listener_may_change_the_catalog() -> None:
     async def listen() -> list[Event]:
         registry = ToolRegistry()
         listening = Listening(registry)
@@ -259,7 +259,7 @@ def test_an_async_listener_may_change_the_catalog_it_hears_of() -> None:
 
 
 class Named:
-    """Told by its methods."""
+    """Notified through its methods."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -291,7 +291,7 @@ def change(registry: ToolRegistry) -> None:
     registry.unregister("a.first")
 
 
-def test_an_object_is_told_by_the_methods_of_a_catalog_listener() -> None:
+def test_an_object_is_notified_through_its_catalog_listener_methods() -> None:
     registry, listener = ToolRegistry(), Named()
     registry.subscribe(listener)
     change(registry)
@@ -301,7 +301,7 @@ def test_an_object_is_told_by_the_methods_of_a_catalog_listener() -> None:
     assert listener.told == TOLD
 
 
-def test_its_methods_may_be_async() -> None:
+def test_methods_of_a_catalog_listener_may_be_async() -> None:
     async def listen() -> list[str]:
         registry, listener = ToolRegistry(), NamedLater()
         registry.subscribe(listener)
@@ -313,6 +313,6 @@ def test_its_methods_may_be_async() -> None:
 
 
 @pytest.mark.parametrize("listener", [object(), "listener", type("Half", (), {"on_tool_registered": print})()])
-def test_what_cannot_be_told_is_refused_at_once(listener: Any) -> None:
+def test_an_object_without_listener_methods_is_refused_on_subscription(listener: Any) -> None:
     with pytest.raises(TypeError, match="on_tool_registered and on_tool_unregistered"):
         ToolRegistry().subscribe(listener)

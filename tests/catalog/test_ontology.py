@@ -1,4 +1,4 @@
-"""Nodes, counted and described from the tools that hang in them: each tool counts once, in however many places."""
+"""Nodes, counted and described from their tools: each tool counts once, under any number of paths."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def below(of: Ontology, *path: str) -> list[Path]:
     return [child.path for child in of.children(at(of, *path))]
 
 
-# -- below their sources ----------------------------------------------------------------------------------------------
+# -- tools below their source -----------------------------------------------------------------------------------------
 
 
-def test_a_tool_stands_below_its_source_in_its_category() -> None:
+def test_a_tool_is_below_its_source_in_its_category() -> None:
     commit = tool("git.commit", category=("history", "write"))
     of = ontology(commit)
 
@@ -61,7 +61,7 @@ def test_every_node_counts_the_tools_at_and_below_it() -> None:
     assert counts(of) == {ROOT: 3, ("git",): 2, ("git", "history"): 2, ("git", "history", "read"): 1, ("fs",): 1}
 
 
-def test_an_empty_catalog_has_its_root_and_nothing_else() -> None:
+def test_an_empty_catalog_has_only_its_root() -> None:
     empty = ontology(described={("git",): Node(("git",))}, categories=[Category(("code",), also_under=(("git",),))])
 
     assert counts(empty) == {ROOT: 0}
@@ -70,18 +70,18 @@ def test_an_empty_catalog_has_its_root_and_nothing_else() -> None:
     assert (empty.children(empty.root), empty.tool_ids(empty.root), empty.search("git", limit=5)) == ((), (), [])
 
 
-def test_children_stand_in_the_order_of_their_names_whatever_their_case() -> None:
+def test_children_are_sorted_by_name_ignoring_case() -> None:
     assert below(ontology(tool("b.x"), tool("C.x"), tool("a.x"), tool("c.x"))) == [("a",), ("b",), ("C",), ("c",)]
 
 
-def test_a_node_that_somebody_described_says_so() -> None:
+def test_a_described_node_returns_its_description() -> None:
     git = Node(("git",), "Git", "Version control.", ("vcs",))
     of = ontology(tool("git.commit"), described={("git",): git})
 
     assert of.node(at(of, "git")) == git
 
 
-def test_a_node_without_a_summary_tells_what_is_in_it_and_keeps_the_rest() -> None:
+def test_a_node_without_a_summary_gets_one_from_its_tools() -> None:
     of = ontology(tool("git.commit"), tool("git.add"), described={("git",): Node(("git",), "Git", tags=("vcs",))})
     told = of.node(at(of, "git"))
 
@@ -90,18 +90,18 @@ def test_a_node_without_a_summary_tells_what_is_in_it_and_keeps_the_rest() -> No
     assert "commit" in told.summary
 
 
-def test_a_path_holds_what_is_below_it_and_not_what_only_begins_like_it() -> None:
+def test_a_path_does_not_include_nodes_that_only_share_a_prefix() -> None:
     of = ontology(tool("git.commit"), tool("github.issue"))
 
     assert of.within(at(of, "git")) == {"git.commit"}
 
 
-# -- in several places ------------------------------------------------------------------------------------------------
+# -- tools under several paths ----------------------------------------------------------------------------------------
 
 CODE, LINT, QUALITY = Category(("code",)), Category(("code", "lint"), tools=("ruff.*",)), Category(("quality",))
 
 
-def test_a_tool_hangs_in_every_category_that_claims_it_and_the_first_is_its_primary_path() -> None:
+def test_a_tool_is_in_every_category_that_claims_it_and_the_first_is_primary() -> None:
     check = tool("ruff.check", tags=("style",))
     of = ontology(check, categories=[LINT, Category(("quality",), tagged=("style", "x"))])
 
@@ -112,7 +112,7 @@ def test_a_tool_hangs_in_every_category_that_claims_it_and_the_first_is_its_prim
     assert counts(of)[ROOT] == 1
 
 
-def test_a_category_that_claims_a_tool_stands_for_those_above_it_that_do() -> None:
+def test_the_deepest_of_nested_categories_holds_a_tool_that_both_claim() -> None:
     git = Category(("git", "write"), tools=("git.commit",))
     every = Category(("git",), tools=("git.*",))
     of = ontology(tool("git.commit"), tool("git.log"), categories=[every, git])
@@ -123,7 +123,7 @@ def test_a_category_that_claims_a_tool_stands_for_those_above_it_that_do() -> No
 
 
 @pytest.mark.holds("goals.ontology")
-def test_a_node_that_hangs_under_several_is_reached_through_each_and_is_one_and_the_same() -> None:
+def test_a_linked_node_is_the_same_node_under_every_parent() -> None:
     lint = Category(("code", "lint"), tools=("ruff.*",), also_under=(("quality",), ("team", "daily")))
     of = ontology(tool("ruff.check"), tool("daily.plan"), categories=[CODE, lint, QUALITY])
     here = at(of, "code", "lint")
@@ -135,7 +135,7 @@ def test_a_node_that_hangs_under_several_is_reached_through_each_and_is_one_and_
     assert below(of) == [("code",), ("daily",), ("quality",), ("team",)]
 
 
-def test_in_a_diamond_every_tool_counts_once_on_every_level() -> None:
+def test_a_tool_in_a_diamond_of_nodes_counts_once_at_every_level() -> None:
     #        a         tools hang in d; d hangs under b and c, and both of these under a
     #      b   c
     #        d
@@ -156,21 +156,21 @@ def test_in_a_diamond_every_tool_counts_once_on_every_level() -> None:
     assert at(of, "a", "c", "d") is at(of, "a", "b", "d")
 
 
-def test_a_source_whose_tools_all_stand_in_categories_is_found_and_not_shown_at_the_top() -> None:
+def test_a_source_whose_tools_are_all_in_categories_is_not_shown_at_the_top() -> None:
     of = ontology(tool("ruff.check"), tool("git.log"), categories=[LINT])
 
     assert below(of) == [("code",), ("git",)]
     assert of.tool_ids(at(of, "ruff")) == ("ruff.check",)
 
 
-def test_a_source_one_of_whose_tools_stands_in_no_category_is_shown_with_all_of_them() -> None:
+def test_a_source_with_a_tool_outside_categories_is_shown_with_all_its_tools() -> None:
     of = ontology(tool("ruff.check"), tool("ruff.format"), categories=[Category(("code",), tools=("ruff.check",))])
 
     assert below(of) == [("code",), ("ruff",)]
     assert of.tool_ids(at(of, "ruff")) == ("ruff.check", "ruff.format")
 
 
-def test_a_category_without_a_tool_at_or_below_it_is_not_there() -> None:
+def test_a_category_without_tools_is_absent() -> None:
     of = ontology(tool("git.log"), categories=[CODE, LINT, Category(("quality",), also_under=(("git",),))])
 
     assert below(of) == [("git",)]
@@ -178,7 +178,7 @@ def test_a_category_without_a_tool_at_or_below_it_is_not_there() -> None:
     assert of.find(["quality"]) is None
 
 
-def test_a_link_to_where_a_node_stands_anyway_changes_nothing() -> None:
+def test_a_link_to_the_existing_parent_changes_nothing() -> None:
     lint = Category(("code", "lint"), tools=("ruff.*",), also_under=(("code",),))
     of = ontology(tool("ruff.check"), categories=[lint])
 
@@ -187,7 +187,7 @@ def test_a_link_to_where_a_node_stands_anyway_changes_nothing() -> None:
     assert at(of, "code").count == 1
 
 
-def test_a_node_may_hang_at_the_top_as_well() -> None:
+def test_a_node_may_be_linked_at_the_top() -> None:
     deep = Category(("code", "lint"), tools=("ruff.*",), also_under=(ROOT,))
     of = ontology(tool("ruff.check"), categories=[deep])
 
@@ -196,7 +196,7 @@ def test_a_node_may_hang_at_the_top_as_well() -> None:
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
-def test_a_node_that_holds_nothing_but_links_hangs_where_it_should_in_any_order(is_reversed: bool) -> None:
+def test_a_node_with_only_links_is_reachable_in_any_order_of_definition(is_reversed: bool) -> None:
     made = [
         Category(("Top",), also_under=(("Roof", "Ridge"),)),
         Category(("Quality",), also_under=(("Top",),)),
@@ -210,7 +210,7 @@ def test_a_node_that_holds_nothing_but_links_hangs_where_it_should_in_any_order(
         assert of.find(way) is at(of, "Coding")
 
 
-def test_a_node_hangs_under_one_that_is_named_by_a_way_through_a_link() -> None:
+def test_a_node_may_be_linked_under_a_path_that_contains_a_link() -> None:
     lint = Category(("code", "lint"), tools=("ruff.*",), also_under=(("quality",),))
     strict = Category(("deep", "strict"), tools=("mypy.*",), also_under=(("quality", "lint"),))
     of = ontology(tool("ruff.check"), tool("mypy.run"), categories=[strict, lint])
@@ -220,7 +220,7 @@ def test_a_node_hangs_under_one_that_is_named_by_a_way_through_a_link() -> None:
     assert at(of, "code").count == 2
 
 
-# -- more than a dozen ------------------------------------------------------------------------------------------------
+# -- groups -----------------------------------------------------------------------------------------------------------
 
 
 def many(count: int) -> list[Tool]:
@@ -228,7 +228,7 @@ def many(count: int) -> list[Tool]:
     return [tool(f"s.t{number}", f"Change the {things[number % 4]} of somebody.") for number in range(count)]
 
 
-def test_a_node_with_more_than_a_dozen_tools_shows_groups_and_one_with_a_dozen_shows_the_tools() -> None:
+def test_a_node_with_more_than_a_dozen_tools_shows_groups() -> None:
     dozen, more = ontology(*many(12)), ontology(*many(40))
 
     assert dozen.children(at(dozen, "s")) == ()
@@ -255,7 +255,7 @@ IN_A_CATEGORY: list[tuple[list[Tool], list[Category]]] = [
 
 
 @pytest.mark.parametrize(("tools", "made"), IN_A_CATEGORY)
-def test_the_tools_of_a_category_stay_in_it_however_many_they_are(tools: list[Tool], made: list[Category]) -> None:
+def test_tools_of_a_category_are_not_grouped(tools: list[Tool], made: list[Category]) -> None:
     of = ontology(*tools, categories=made)
     here = at(of, *of.places(tools[0])[0])
 
@@ -263,7 +263,7 @@ def test_the_tools_of_a_category_stay_in_it_however_many_they_are(tools: list[To
     assert of.tool_ids(here) == tuple(sorted(of.tools))
 
 
-def test_a_category_has_groups_where_its_owner_wants_them() -> None:
+def test_a_category_is_grouped_if_its_owner_enables_it() -> None:
     of = ontology(*many(40), categories=[Category(("Made",), tools=("s.*",), group=True)])
     here = at(of, "Made")
 
@@ -272,7 +272,7 @@ def test_a_category_has_groups_where_its_owner_wants_them() -> None:
     assert of.grouped_tool_ids(here) == tuple(sorted(of.tools))
 
 
-def test_a_source_that_was_only_described_has_groups_of_what_nobody_put_there() -> None:
+def test_a_described_source_groups_only_the_tools_it_does_not_claim() -> None:
     made = [Category(("s",), summary="All there is.", tools=("other.*",))]
     of = ontology(*many(40), tool("other.t"), categories=made)
 
@@ -280,7 +280,7 @@ def test_a_source_that_was_only_described_has_groups_of_what_nobody_put_there() 
     assert of.tool_ids(at(of, "s")) == ("other.t",)
 
 
-def test_a_category_with_more_nodes_than_a_page_shows_has_groups_only_where_its_owner_wants_them() -> None:
+def test_a_category_with_many_nodes_is_grouped_only_if_its_owner_enables_it() -> None:
     def below_made(*, group: bool) -> list[Branch]:
         parts = [Category(("Made", f"part {number:02}"), tools=(f"s.t{number}",)) for number in range(60)]
         of = ontology(*many(60), categories=[Category(("Made",), group=group), *parts])
@@ -290,7 +290,7 @@ def test_a_category_with_more_nodes_than_a_page_shows_has_groups_only_where_its_
     assert any(branch.is_group for branch in below_made(group=True))
 
 
-def test_no_group_hides_a_node_of_its_name() -> None:
+def test_a_group_never_shadows_a_node_with_the_same_name() -> None:
     linked = Category(("x", "invoice"), tools=("o.*",), also_under=(("s",),))
     of = ontology(*many(40), tool("s.own", category=("calendar",)), tool("o.other"), categories=[linked])
 
@@ -299,7 +299,7 @@ def test_no_group_hides_a_node_of_its_name() -> None:
     assert of.within(at(of, "s")) == of.tools.keys()
 
 
-def test_groups_and_what_they_say_are_not_made_again_for_another_view_of_the_same_tools() -> None:
+def test_groups_and_summaries_are_shared_between_views_of_the_same_tools() -> None:
     tools = many(40)
     one, other = ontology(*tools, tool("a.x")), ontology(*reversed(tools), tool("b.y"), tool("b.z"))
 
@@ -309,7 +309,7 @@ def test_groups_and_what_they_say_are_not_made_again_for_another_view_of_the_sam
         assert one.within(mine) == other.within(theirs)
 
 
-def test_only_so_many_tools_are_looked_at_for_the_groups_of_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_limited_number_of_tools_is_read_to_group_search_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.catalog.ontology.MAX_READ", 70)
     of = ontology(*(replace(each, source=source) for source in "abc" for each in many(40)))
     held = dict(of.holders_of(["a.t1", "b.t1", "a.t2", "c.t1", "none.t1"]))
@@ -321,7 +321,7 @@ def test_only_so_many_tools_are_looked_at_for_the_groups_of_what_was_found(monke
 
 
 class Together(dict[str, Tool]):
-    """Whoever reads a tool waits, not for long, until another thread does as well."""
+    """Each read of a tool waits briefly until a second thread reads as well."""
 
     meeting = threading.Barrier(2)
 
@@ -334,7 +334,7 @@ class Together(dict[str, Tool]):
         return [(tool_id, self[tool_id]) for tool_id in self]
 
 
-def test_two_threads_are_given_the_same_nodes() -> None:
+def test_two_threads_get_the_same_nodes() -> None:
     tools = Together({each.id: each for each in many(40)})
     of = Ontology(tools, {})
 
@@ -359,7 +359,7 @@ ODD_NAMES = ["", "a/b", "/", "\x00", "🧰", "ファイル", "ملفات", "é",
 
 
 @pytest.mark.parametrize("name", ODD_NAMES, ids=ascii)
-def test_a_name_is_a_name_whatever_is_in_it(name: str) -> None:
+def test_a_node_name_may_contain_any_characters(name: str) -> None:
     of = ontology(tool("s.x", category=(name, "inner")), tool("s.y", category=("other",)))
 
     assert below(of, "s", name) == [("s", name, "inner")]
@@ -369,14 +369,14 @@ def test_a_name_is_a_name_whatever_is_in_it(name: str) -> None:
     of.search(name, limit=5)
 
 
-def test_a_path_with_a_slash_in_a_name_is_not_two_names() -> None:
+def test_a_slash_in_a_name_does_not_split_a_path() -> None:
     of = ontology(tool("s.x", category=("a/b",)), tool("s.y", category=("a", "b")))
 
     assert of.within(at(of, "s", "a/b")) == {"s.x"}
     assert of.within(at(of, "s", "a", "b")) == {"s.y"}
 
 
-def test_a_thousand_levels_are_walked_to_their_end() -> None:
+def test_a_path_of_a_thousand_levels_is_supported() -> None:
     path = tuple(f"n{depth}" for depth in range(1_000))
     of = ontology(tool("s.deep", category=path), tool("s.half", category=path[:500]))
 
@@ -386,10 +386,10 @@ def test_a_thousand_levels_are_walked_to_their_end() -> None:
     assert of.search("n999", limit=1)[0][0] == ("s", *path)
 
 
-def test_ten_thousand_nodes_stand_under_one() -> None:
+def test_a_node_may_have_ten_thousand_children() -> None:
     of = ontology(*(tool(f"s.t{number}", category=(f"c{number:05}",)) for number in range(10_000)))
 
-    children = [path for path in below(of, "s") if path in of.nodes]  # besides groups of them, if there are any
+    children = [path for path in below(of, "s") if path in of.nodes]  # without groups, if there are any
     assert children == sorted(children)
     assert len(children) == 10_000
     assert at(of, "s").count == 10_000
@@ -406,7 +406,7 @@ TOOLS = st.lists(PATHS, max_size=12).map(
 
 @st.composite
 def categories(draw: st.DrawFn) -> list[Category]:
-    """Without a cycle: a category hangs only under ones that come before it."""
+    """Categories without a cycle: a category is linked only under earlier ones."""
     paths = [
         ("s0",),
         ("s1", "a"),
@@ -428,7 +428,7 @@ def categories(draw: st.DrawFn) -> list[Category]:
 
 @settings(max_examples=examples(200), deadline=None)
 @given(TOOLS, categories())
-def test_every_way_down_leads_to_the_tools_that_are_counted_on_it(tools: list[Tool], made: list[Category]) -> None:
+def test_every_path_down_reaches_exactly_the_tools_it_counts(tools: list[Tool], made: list[Category]) -> None:
     of = ontology(*tools, categories=made)
 
     def reached(branch: Branch, way: tuple[str, ...]) -> set[str]:
@@ -450,7 +450,7 @@ def test_every_way_down_leads_to_the_tools_that_are_counted_on_it(tools: list[To
 @pytest.mark.holds("goals.ontology")
 @settings(max_examples=examples(200), deadline=None)
 @given(TOOLS, categories())
-def test_from_the_top_every_tool_is_reached_through_what_is_shown(tools: list[Tool], made: list[Category]) -> None:
+def test_every_tool_is_reachable_from_the_top_through_visible_nodes(tools: list[Tool], made: list[Category]) -> None:
     of = ontology(*tools, categories=made)
     found, waiting, seen = set[str](), [of.root], {of.root}
     while waiting:
@@ -465,7 +465,7 @@ def test_from_the_top_every_tool_is_reached_through_what_is_shown(tools: list[To
 
 @settings(max_examples=examples(100), deadline=None)
 @given(TOOLS, categories())
-def test_the_order_in_which_tools_came_changes_nothing(tools: list[Tool], made: list[Category]) -> None:
+def test_nodes_and_counts_do_not_depend_on_the_order_of_the_tools(tools: list[Tool], made: list[Category]) -> None:
     one, other = ontology(*tools, categories=made), ontology(*reversed(tools), categories=made)
 
     assert counts(one) == counts(other)

@@ -1,4 +1,4 @@
-"""What an owner says of tools that it does not define: who has the last word, and where it reaches."""
+"""Metadata overrides of an owner: which override wins, and where an override takes effect."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def said(tool: Tool, *overrides: MetadataOverride) -> ToolMetadata:
     return Overrides(overrides).applied(tool).metadata
 
 
-# -- the last word ----------------------------------------------------------------------------------------------------
+# -- precedence -------------------------------------------------------------------------------------------------------
 
 
-def test_the_last_that_speaks_of_a_tool_has_the_last_word_and_some_words_add_up() -> None:
+def test_the_last_matching_override_wins_and_lists_are_combined() -> None:
     own = replace(COMMIT, metadata=ToolMetadata(tags=("own",), usage_hint="Its own.", cost="much"))
 
     assert said(
@@ -53,7 +53,7 @@ def test_the_last_that_speaks_of_a_tool_has_the_last_word_and_some_words_add_up(
     )
 
 
-def test_what_is_as_by_default_is_said_all_the_same() -> None:
+def test_default_values_override_earlier_values_and_are_included_in_the_output() -> None:
     everything = MetadataOverride.of("*", optionality="required", requires_permission=True, category="code")
     nothing = MetadataOverride.of("git.*", optionality="optional", requires_permission=False, category=[])
 
@@ -61,7 +61,7 @@ def test_what_is_as_by_default_is_said_all_the_same() -> None:
     assert nothing.to_wire() == {"optionality": "optional", "requires_permission": False, "category": []}
 
 
-def test_a_condition_goes_with_what_it_was_the_condition_of() -> None:
+def test_a_condition_is_dropped_when_the_optionality_changes() -> None:
     conditional = MetadataOverride.of("*", optionality="conditional", condition="In a repository.")
     required = MetadataOverride.of("git.*", optionality="required")
     own = replace(COMMIT, metadata=conditional.metadata)
@@ -72,7 +72,7 @@ def test_a_condition_goes_with_what_it_was_the_condition_of() -> None:
     assert said(own, required, conditional) == conditional.metadata
 
 
-def test_of_a_tool_of_which_nothing_is_said_nothing_changes() -> None:
+def test_a_tool_without_overrides_does_not_change() -> None:
     overrides = Overrides([MetadataOverride.of("fs.*", tags="x")])
 
     assert overrides.applied(COMMIT) is COMMIT
@@ -82,7 +82,7 @@ def test_of_a_tool_of_which_nothing_is_said_nothing_changes() -> None:
 
 
 @given(WIRES)
-def test_an_override_that_is_written_is_read_again(wire: dict[str, Any]) -> None:
+def test_an_override_survives_a_round_trip_through_json(wire: dict[str, Any]) -> None:
     override = MetadataOverride.from_wire("git.*", wire)
     again = MetadataOverride.from_wire("git.*", json.loads(json.dumps(override.to_wire())))
 
@@ -90,7 +90,7 @@ def test_an_override_that_is_written_is_read_again(wire: dict[str, Any]) -> None
     assert Overrides([again]).digest == Overrides([override]).digest
 
 
-def test_overrides_that_say_something_else_have_another_digest() -> None:
+def test_different_overrides_have_different_digests() -> None:
     different = [
         [MetadataOverride.of("git.*", tags="x")],
         [MetadataOverride.of("git.?", tags="x")],
@@ -117,7 +117,7 @@ def test_overrides_that_say_something_else_have_another_digest() -> None:
         ("*", {"condition": "x"}, "condition: only allowed if `optionality` is `conditional`"),
     ],
 )
-def test_an_override_that_cannot_be_so_is_refused(tools: str, members: dict[str, Any], complaint: str) -> None:
+def test_an_invalid_override_is_refused(tools: str, members: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InvalidTool) as refused:
         MetadataOverride.of(tools, **members)
 
@@ -127,7 +127,7 @@ def test_an_override_that_cannot_be_so_is_refused(tools: str, members: dict[str,
 # -- examples ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_example_that_the_schema_of_a_tool_refuses_is_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_example_that_does_not_match_the_schema_is_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     examples = [{"description": "Record", "input": {"message": "x"}}, {"description": "Oops", "input": {"msg": "x"}}]
     registry = registry_of(COMMIT, tool("git.log", properties={"msg": {}}))
     registry.set_overrides(Overrides([MetadataOverride.of("git.*", examples=examples, cost="little")]))
@@ -141,7 +141,7 @@ def test_an_example_that_the_schema_of_a_tool_refuses_is_left_out_and_logged(cap
     assert "git.log: example 1 (Record) does not match its schema" in caplog.text
 
 
-def test_an_example_for_a_tool_without_a_usable_schema_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_example_for_a_tool_with_an_invalid_schema_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     broken = tool("git.commit", properties={"message": {"type": "texts"}})
     example: dict[str, object] = {"description": "Record", "input": {}}
     override = MetadataOverride.of("git.*", examples=[example], cost="little")
@@ -150,7 +150,7 @@ def test_an_example_for_a_tool_without_a_usable_schema_is_left_out(caplog: pytes
     assert "git.commit: its schema is not usable" in caplog.text
 
 
-# -- where it reaches -------------------------------------------------------------------------------------------------
+# -- effects ----------------------------------------------------------------------------------------------------------
 
 REACHING = MetadataOverride.of(
     "functions.*",
@@ -173,7 +173,7 @@ def record(message: str) -> str:
 
 
 @pytest.mark.parametrize("word", ["pigeonhole", "quicksilver", "zeppelins", "xylophone", "marmalade", "vcs"])
-def test_a_tool_is_found_by_words_that_stand_in_an_override_alone(word: str) -> None:
+def test_a_tool_is_found_by_words_that_only_appear_in_an_override(word: str) -> None:
     crib = Toolcrib()
     crib.add(record)
     assert crib.search_tools(word).results == ()
@@ -183,7 +183,7 @@ def test_a_tool_is_found_by_words_that_stand_in_an_override_alone(word: str) -> 
     assert [pointer.tool_id for pointer in crib.search_tools(word).results] == ["functions.record"]
 
 
-def test_a_list_and_an_expansion_show_what_is_said_and_never_the_intents() -> None:
+def test_a_list_and_an_expansion_show_overridden_values_but_never_intents() -> None:
     crib = Toolcrib()
     crib.add(record)
     crib.add_override(REACHING)
@@ -201,7 +201,7 @@ def test_a_list_and_an_expansion_show_what_is_said_and_never_the_intents() -> No
 
 
 @pytest.mark.anyio
-async def test_a_handle_is_stale_once_what_a_model_reads_of_the_tool_changed() -> None:
+async def test_a_handle_is_stale_after_a_visible_value_was_overridden() -> None:
     crib = Toolcrib()
     crib.add(record)
     handle = crib.expand_tool("functions.record").handle
@@ -210,7 +210,7 @@ async def test_a_handle_is_stale_once_what_a_model_reads_of_the_tool_changed() -
     before, after = Handle.parse(handle), Handle.parse(crib.expand_tool("functions.record").handle)
     assert before is not None
     assert after is not None
-    assert before.digest == after.digest, "what is searched alone is not read"
+    assert before.digest == after.digest, "metadata that is only searched is not part of the digest"
     crib.add_override(MetadataOverride.of("*", usage_hint="After every step."))
 
     with pytest.raises(StaleExpansion):
@@ -221,8 +221,8 @@ async def test_a_handle_is_stale_once_what_a_model_reads_of_the_tool_changed() -
 # -- access -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_owners_tag_counts_and_a_strangers_does_not() -> None:
-    """The registry's sources here are strangers: nobody vouches for them."""
+def test_a_tag_from_an_override_grants_access_and_a_tag_of_the_source_does_not() -> None:
+    """The sources of the registry are untrusted here."""
     registry = registry_of(tool("git.log", tags=("safe",)), tool("git.show"), tool("git.wipe"))
     registry.set_overrides(Overrides([MetadataOverride.of("git.show", tags="safe")]))
     allow = Rules((Rule(Access.CALL, tags=("safe",)),), Access.HIDDEN)
@@ -232,7 +232,7 @@ def test_an_owners_tag_counts_and_a_strangers_does_not() -> None:
     assert set(View.of(registry.state, policy=allow).tools) == set()
 
 
-def test_the_category_that_an_owner_says_counts() -> None:
+def test_a_category_from_an_override_grants_access() -> None:
     override = MetadataOverride.of("git.show", category="reading")
     registry = registry_of(tool("git.log", category=("reading",)), tool("git.show"))
     registry.set_overrides(Overrides([override]))
@@ -243,7 +243,7 @@ def test_the_category_that_an_owner_says_counts() -> None:
 
 
 @given(RULES, tools(max_size=3), st.sampled_from([(), ("x",), ("y",), ("x", "y")]))
-def test_whatever_the_rules_and_what_the_owner_says_a_strangers_own_tags_only_tighten(
+def test_tags_of_an_untrusted_source_only_restrict_access_under_any_rules_and_overrides(
     rules: Rules, offered: list[Tool], owners: tuple[str, ...]
 ) -> None:
     overrides = Overrides([MetadataOverride.of("*", tags=[*owners])])
@@ -259,7 +259,7 @@ def test_whatever_the_rules_and_what_the_owner_says_a_strangers_own_tags_only_ti
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("policy", [None, Rules((Rule(Access.CALL, tools=("*",)),), Access.CALL)])
-async def test_what_requires_permission_asks_whatever_the_policy_says(policy: Rules | None) -> None:
+async def test_requires_permission_asks_for_approval_under_any_policy(policy: Rules | None) -> None:
     crib = Toolcrib(policy=policy)
     crib.add(record)
     before = crib.expand_tool("functions.record").to_wire()
@@ -270,11 +270,11 @@ async def test_what_requires_permission_asks_whatever_the_policy_says(policy: Ru
     assert "obstacle" not in before
     expansion = crib.expand_tool("functions.record")
     assert "A person must approve" in expansion.to_wire()["obstacle"]
-    with pytest.raises(NotAuthorized, match="needs a person's approval"):  # for nobody can be asked here
+    with pytest.raises(NotAuthorized, match="needs a person's approval"):  # there is no client that could ask a person
         await crib.call_tool(expansion.handle, {"message": "x"})
 
 
-def test_what_requires_permission_shows_nobody_what_is_kept_from_them() -> None:
+def test_requires_permission_does_not_show_hidden_tools() -> None:
     registry = registry_of(COMMIT, tool("git.log"))
     registry.set_overrides(Overrides([MetadataOverride.of("*", requires_permission=True)]))
     rules = Rules((Rule(Access.HIDDEN, tools=("git.log",)), Rule(Access.SEE, tools=("*",))), Access.CALL)

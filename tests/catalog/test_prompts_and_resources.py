@@ -31,7 +31,7 @@ def resources(*uris: str) -> tuple[dict[str, Any], ...]:
 
 
 @given(st.text(min_size=1, max_size=12).filter(lambda name: "." not in name), st.text(min_size=1, max_size=30))
-def test_a_uri_leads_back_to_its_source_and_its_own_uri(source: str, uri: str) -> None:
+def test_a_resource_uri_leads_back_to_its_source_and_original_uri(source: str, uri: str) -> None:
     try:
         source.encode()
     except UnicodeEncodeError:
@@ -51,20 +51,20 @@ def test_two_sources_may_use_the_same_names() -> None:
     assert both.locate("toolcrib://b/memo://1") == ("b", "memo://1")
 
 
-def test_prompts_whose_names_would_meet_are_told_apart() -> None:
+def test_prompts_with_colliding_names_get_different_names() -> None:
     both = shelf(entry("a", prompts=prompts("b__c")), entry("a__b", prompts=prompts("c")))
     assert len(both.prompts) == 2
     assert {item.source for item in both.prompts.values()} == {"a", "a__b"}
 
 
-def test_a_resource_that_is_not_listed_is_its_sources_to_know() -> None:
+def test_a_resource_that_is_not_listed_is_located_by_its_prefix() -> None:
     one = shelf(entry("a", resources=resources("memo://1")))
     assert one.locate("toolcrib://a/memo://2") == ("a", "memo://2")
     for nowhere in ("toolcrib://b/memo://1", "memo://1", "toolcrib://", "toolcrib://a", "toolcrib:///memo://1", ""):
         assert one.locate(nowhere) is None, nowhere
 
 
-def test_a_source_with_plain_names_is_found_by_what_it_lists_its_templates_and_by_being_the_only_one() -> None:
+def test_a_plain_uri_is_located_by_listed_uris_or_templates_or_the_only_source() -> None:
     template = {"uriTemplate": "memo://{day}/{page}.md", "name": "page"}
     one = entry("a", plain=True, resources=resources("memo://1"))
     other = entry("b", plain=True, resources=resources("memo://1", "memo://2"), templates=(template,))

@@ -1,4 +1,4 @@
-"""The one place where the catalog changes: atomic, numbered, and told in order."""
+"""The registry: the only module that changes the catalog. Changes are atomic, numbered and announced in order."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def found(registry: ToolRegistry, query: str) -> list[str]:
 
 
 def by_words(index: Index, query: str) -> list[str]:
-    """Return what has a word of `query`, and not what is close in meaning."""
+    """Return the tools that contain a word of `query`, without tools that are only close in meaning."""
     return [hit.tool_id for hit in index.weighted(WEIGHTS.without("meaning")).search(query, limit=50).hits]
 
 
 # -- publication ------------------------------------------------------------------------------------------------------
 
 
-def test_a_registered_tool_is_there_and_found_at_once() -> None:
+def test_a_registered_tool_is_available_and_found_immediately() -> None:
     registry = ToolRegistry()
 
     registry.register(tool("git.commit", "Record changes"))
@@ -49,7 +49,7 @@ def test_a_registered_tool_is_there_and_found_at_once() -> None:
     assert found(registry, "record") == ["git.commit"]
 
 
-def test_an_id_that_is_taken_is_refused_and_nothing_is_published() -> None:
+def test_registering_a_taken_id_is_refused_and_nothing_is_published() -> None:
     registry = registry_of(tool("git.commit"))
     before = registry.state
 
@@ -59,7 +59,7 @@ def test_an_id_that_is_taken_is_refused_and_nothing_is_published() -> None:
     assert registry.state is before
 
 
-def test_letting_go_of_a_tool_that_is_not_there_is_an_error_and_nothing_is_published() -> None:
+def test_unregistering_an_unknown_tool_is_an_error_and_nothing_is_published() -> None:
     registry = registry_of(tool("git.commit"))
     before = registry.state
 
@@ -69,7 +69,7 @@ def test_letting_go_of_a_tool_that_is_not_there_is_an_error_and_nothing_is_publi
     assert registry.state is before
 
 
-def test_replacing_puts_the_new_definition_in_the_place_of_the_old() -> None:
+def test_replacing_a_tool_replaces_its_definition_in_the_search_index() -> None:
     registry = registry_of(tool("git.commit", "Record changes"))
 
     registry.replace(tool("git.commit", "Save everything"))
@@ -80,7 +80,7 @@ def test_replacing_puts_the_new_definition_in_the_place_of_the_old() -> None:
     assert found(registry, "history") == ["git.log"]
 
 
-def test_a_state_that_a_reader_holds_never_changes() -> None:
+def test_a_state_held_by_a_reader_never_changes() -> None:
     registry = registry_of(tool("git.commit", "Record changes"), tool("git.log", "Read history"))
     held = registry.state
     ontology = held.ontology
@@ -97,7 +97,7 @@ def test_a_state_that_a_reader_holds_never_changes() -> None:
     assert set(held.sources) == {"git"}
 
 
-def test_a_conflict_in_the_last_of_a_thousand_tools_leaves_nothing_behind() -> None:
+def test_a_conflict_in_one_of_a_thousand_tools_registers_none_of_them() -> None:
     registry = registry_of(tool("git.commit"))
     told: list[Event] = []
     registry.subscribe(told.append)
@@ -115,7 +115,7 @@ def test_a_conflict_in_the_last_of_a_thousand_tools_leaves_nothing_behind() -> N
     assert told == []
 
 
-def test_a_merge_tells_all_conflicts_up_to_a_number() -> None:
+def test_a_merge_lists_conflicts_up_to_a_limit() -> None:
     taken = [tool(f"git.t{number}") for number in range(MAX_LISTED + 5)]
 
     with pytest.raises(InvalidTool) as refused:
@@ -125,7 +125,7 @@ def test_a_merge_tells_all_conflicts_up_to_a_number() -> None:
     assert refused.value.message.endswith("; and 5 more")
 
 
-def test_nothing_to_take_in_is_no_publication() -> None:
+def test_an_empty_merge_is_not_published() -> None:
     registry = registry_of(tool("git.commit"))
     before = registry.state
 
@@ -135,7 +135,7 @@ def test_nothing_to_take_in_is_no_publication() -> None:
     assert registry.state is before
 
 
-def test_a_registry_is_taken_in_with_its_sources_and_without_what_was_said_of_its_tools() -> None:
+def test_a_registry_is_merged_with_its_sources_and_without_its_overrides() -> None:
     registry, other = ToolRegistry(), registry_of(tool("git.commit", "Record"))
     other.register_source(replace(ENTRY, title="Versioning"), [tool("git.commit", "Record")])
     other.set_overrides(Overrides([MetadataOverride.of("git.*", aliases="save", requires_capabilities="disk")]))
@@ -165,7 +165,7 @@ DOORS: dict[str, Callable[[ToolRegistry, Tool], None]] = {
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_an_example_that_its_own_schema_refuses_comes_in_by_no_door(door: str) -> None:
+def test_an_example_that_does_not_match_its_schema_is_refused(door: str) -> None:
     registry = ToolRegistry()
     before = registry.state
 
@@ -178,7 +178,7 @@ def test_an_example_that_its_own_schema_refuses_comes_in_by_no_door(door: str) -
 
 
 @pytest.mark.parametrize("door", ["register", "replace", "merge"])
-def test_a_schema_that_could_not_be_sent_comes_in_by_no_door(door: str) -> None:
+def test_a_schema_that_cannot_be_serialized_is_refused(door: str) -> None:
     registry = ToolRegistry()
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(900):
@@ -191,7 +191,7 @@ def test_a_schema_that_could_not_be_sent_comes_in_by_no_door(door: str) -> None:
     assert not registry.state.tools
 
 
-def test_a_schema_that_holds_itself_is_refused() -> None:
+def test_a_schema_that_contains_itself_is_refused() -> None:
     schema: dict[str, Any] = {}
     schema["anyOf"] = [schema, {"not": schema}]
 
@@ -199,7 +199,7 @@ def test_a_schema_that_holds_itself_is_refused() -> None:
         ToolRegistry().register(replace(tool("git.commit"), input_schema=schema))
 
 
-def test_an_example_that_its_own_schema_refuses_is_refused_where_a_function_is_added() -> None:
+def test_adding_a_function_with_an_invalid_example_is_refused() -> None:
     crib = Toolcrib()
 
     def commit(message: str) -> None: ...
@@ -210,13 +210,13 @@ def test_an_example_that_its_own_schema_refuses_is_refused_where_a_function_is_a
         crib.add(commit, metadata=bad_example().metadata)
 
     assert crib.registry.list() == ()
-    assert crib.tool_of(crib.add(commit)).name == "commit", "the name is still free"
+    assert crib.tool_of(crib.add(commit)).name == "commit", "the name is still available"
 
 
-# -- looking ----------------------------------------------------------------------------------------------------------
+# -- lookups ----------------------------------------------------------------------------------------------------------
 
 
-def test_tools_are_listed_by_id_by_category_and_by_how_much_depends_on_them() -> None:
+def test_tools_are_listed_by_id_by_category_and_by_optionality() -> None:
     required = ToolMetadata(("vcs",), optionality=Optionality.REQUIRED)
     commit = replace(tool("git.commit", "Record", category=("write",), properties={"m": {}}), metadata=required)
     registry = registry_of(tool("git.log", "History"), commit, tool("fs.read", "Read"))
@@ -231,7 +231,7 @@ def test_tools_are_listed_by_id_by_category_and_by_how_much_depends_on_them() ->
     assert registry.get("git.Commit") is None
 
 
-def test_descriptions_and_schemas_tell_every_tool_by_id() -> None:
+def test_descriptions_and_schemas_are_listed_by_tool_id() -> None:
     registry = registry_of(tool("git.log", "History"), tool("fs.read", "Read", properties={"path": {}}))
     registry.set_categories(Categories([Category(("code",), tools=("git.*",))]))
 
@@ -241,7 +241,7 @@ def test_descriptions_and_schemas_tell_every_tool_by_id() -> None:
     assert registry.schemas()["fs.read"]["properties"] == {"path": {}}
 
 
-def test_ids_that_differ_only_in_case_are_different_tools_everywhere() -> None:
+def test_tool_ids_that_differ_only_in_case_are_different_tools() -> None:
     calls: list[str] = []
     crib = Toolcrib()
     crib.add(lambda: calls.append("low"), name="read", description="The low one")
@@ -262,16 +262,16 @@ def test_ids_that_differ_only_in_case_are_different_tools_everywhere() -> None:
         assert crib.view().find(crib.view().names[tool.id]) is tool
         assert [pointer.tool_id for pointer in crib.search_tools(words.split()[1]).results] == [tool.id]
     names = {name.casefold() for name in crib.view().names.values()}
-    assert len(names) == 2, "clients may not tell upper from lower case"
+    assert len(names) == 2, "clients may ignore case"
 
     crib.registry.unregister("functions.read")
     assert [pointer.tool_id for pointer in crib.search_tools("one").results] == ["functions.READ"]
 
 
-# -- categories and what is said of tools -----------------------------------------------------------------------------
+# -- categories and overrides -----------------------------------------------------------------------------------------
 
 
-def test_what_was_said_of_a_tool_can_be_taken_back_after_its_categories_changed() -> None:
+def test_overrides_can_be_removed_after_categories_changed() -> None:
     registry = registry_of(tool("git.log", "History", tags=("own",)))
     registry.set_overrides(Overrides([MetadataOverride.of("git.*", tags=["said"])]))
     registry.set_categories(Categories([Category(("code",), tools=("git.log",))]))
@@ -282,7 +282,7 @@ def test_what_was_said_of_a_tool_can_be_taken_back_after_its_categories_changed(
     assert registry.state.offered == {}
 
 
-def test_the_same_overrides_and_categories_again_are_no_publication() -> None:
+def test_setting_equal_overrides_and_categories_again_is_not_published() -> None:
     registry = registry_of(tool("git.log"))
 
     def arrange() -> None:
@@ -299,7 +299,7 @@ def test_the_same_overrides_and_categories_again_are_no_publication() -> None:
 # -- sources ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_source_has_exactly_the_tools_it_offered_last() -> None:
+def test_a_source_has_exactly_the_tools_of_its_last_listing() -> None:
     registry = registry_of(tool("fs.read", "Read a file"))
 
     registry.register_source(ENTRY, [tool("git.commit", "Record"), tool("git.log", "History")])
@@ -311,7 +311,7 @@ def test_a_source_has_exactly_the_tools_it_offered_last() -> None:
     assert found(registry, "past") == ["git.log"]
 
 
-def test_what_is_known_of_a_source_can_change_without_its_tools() -> None:
+def test_a_source_entry_can_change_without_its_tools() -> None:
     registry = registry_of(tool("git.commit"))
 
     registry.register_source(replace(ENTRY, status=SourceStatus.FAILED, reason="it exited"))
@@ -320,7 +320,7 @@ def test_what_is_known_of_a_source_can_change_without_its_tools() -> None:
     assert registry.state.sources["git"].reason == "it exited"
 
 
-def test_a_source_that_is_dropped_takes_its_tools_and_no_others() -> None:
+def test_unregistering_a_source_removes_only_its_tools() -> None:
     registry = registry_of(tool("git.commit"), tool("github.issue"))
 
     registry.unregister_source("git")
@@ -332,7 +332,7 @@ def test_a_source_that_is_dropped_takes_its_tools_and_no_others() -> None:
     assert registry.state is before
 
 
-def test_a_source_that_gets_a_title_is_found_by_it() -> None:
+def test_the_tools_of_a_source_are_found_by_its_new_title() -> None:
     registry = registry_of(tool("git.commit"))
 
     registry.register_source(replace(ENTRY, title="Versioning"), [tool("git.commit")])
@@ -340,7 +340,7 @@ def test_a_source_that_gets_a_title_is_found_by_it() -> None:
     assert found(registry, "versioning") == ["git.commit"]
 
 
-def test_a_source_whose_title_came_before_its_listing_is_found_by_it_all_the_same() -> None:
+def test_the_tools_of_a_source_are_found_by_a_title_set_before_its_listing() -> None:
     registry = registry_of(tool("git.commit"))
 
     registry.register_source(replace(ENTRY, title="Versioning"))
@@ -349,7 +349,7 @@ def test_a_source_whose_title_came_before_its_listing_is_found_by_it_all_the_sam
     assert found(registry, "history") == ["git.commit"]
 
 
-def test_a_source_that_comes_after_its_tools_lends_them_its_words() -> None:
+def test_tools_are_found_by_the_title_of_a_source_that_was_registered_later() -> None:
     registry = ToolRegistry()
     registry.register(tool("git.commit"))
 
@@ -358,8 +358,8 @@ def test_a_source_that_comes_after_its_tools_lends_them_its_words() -> None:
     assert found(registry, "versioning") == ["git.commit"]
 
 
-def test_a_definition_that_says_one_where_it_said_true_is_another() -> None:
-    """Python takes them for equal; JSON, and whoever sends arguments, does not."""
+def test_a_definition_with_one_instead_of_true_counts_as_changed() -> None:
+    """Python considers them equal; JSON and the senders of arguments do not."""
     old, new = (tool("git.log", properties={"all": {"enum": [value]}}) for value in (True, 1))
     assert old == new
     registry = ToolRegistry()
@@ -374,7 +374,7 @@ def test_a_definition_that_says_one_where_it_said_true_is_another() -> None:
     assert registry.state.tools["git.log"].handle != old.handle
 
 
-def test_an_offer_may_be_read_only_once() -> None:
+def test_the_tools_of_a_source_may_be_an_iterator() -> None:
     registry = ToolRegistry()
 
     registry.register_source(ENTRY, iter([tool("git.commit"), tool("git.log")]))
@@ -385,7 +385,7 @@ def test_an_offer_may_be_read_only_once() -> None:
 # -- listeners --------------------------------------------------------------------------------------------------------
 
 
-def test_listeners_are_told_what_happened_and_last_that_it_is_published() -> None:
+def test_listeners_receive_every_change_and_finally_the_publication() -> None:
     registry = registry_of(tool("git.commit", "Record"), tool("git.log"), tool("git.tag"))
     told: list[Event] = []
     registry.subscribe(told.append)
@@ -401,7 +401,7 @@ def test_listeners_are_told_what_happened_and_last_that_it_is_published() -> Non
 
 
 class Watched(Tool):
-    """Notes when somebody compares it or asks what it says."""
+    """Records comparisons and reads of its fingerprint."""
 
     looked_at: ClassVar[list[str]] = []
 
@@ -409,7 +409,7 @@ class Watched(Tool):
         self.looked_at.append(self.name)
         return super().__eq__(other)
 
-    __hash__ = None  # pyright: ignore[reportAssignmentType]  as of every class that says what equal is
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  as in every class that defines `__eq__`
 
     @property
     def fingerprint(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -417,7 +417,7 @@ class Watched(Tool):
         return hash(self.name)
 
 
-def test_what_happened_to_one_tool_is_told_without_a_look_at_the_others() -> None:
+def test_announcing_a_change_of_one_tool_does_not_read_the_other_tools() -> None:
     registry = ToolRegistry()
     registry.register_source(ENTRY, [Watched("git", f"old-{number}") for number in range(1_000)])
     told: list[Event] = []
@@ -430,7 +430,7 @@ def test_what_happened_to_one_tool_is_told_without_a_look_at_the_others() -> Non
     assert set(Watched.looked_at) <= {"new"}
 
 
-def test_a_source_that_is_renamed_has_changed_no_definition() -> None:
+def test_a_new_source_title_is_not_announced_as_a_change_of_tools() -> None:
     registry = registry_of(tool("git.commit"))
     told: list[Event] = []
     registry.subscribe(told.append)
@@ -440,7 +440,7 @@ def test_a_source_that_is_renamed_has_changed_no_definition() -> None:
     assert told == [CatalogPublished(registry.state.version)]
 
 
-def test_a_listener_sees_the_state_it_is_told_of_and_may_write() -> None:
+def test_a_listener_sees_the_announced_state_and_may_change_the_registry() -> None:
     registry = ToolRegistry()
     versions: list[tuple[str, int]] = []
 
@@ -459,7 +459,7 @@ def test_a_listener_sees_the_state_it_is_told_of_and_may_write() -> None:
     assert set(registry.state.tools) == {"a.first", "a.second"}
 
 
-def test_events_of_a_listeners_own_change_come_after_those_it_was_told_in() -> None:
+def test_events_of_a_change_by_a_listener_follow_the_current_events() -> None:
     registry = ToolRegistry()
     told: list[str] = []
 
@@ -474,7 +474,7 @@ def test_events_of_a_listeners_own_change_come_after_those_it_was_told_in() -> N
     assert told == ["a.first", "published", "a.second", "published"]
 
 
-def test_another_thread_may_write_while_a_listener_is_told() -> None:
+def test_a_different_thread_may_write_while_a_listener_runs() -> None:
     registry = ToolRegistry()
 
     def wait_for_another(event: Event) -> None:
@@ -490,7 +490,7 @@ def test_another_thread_may_write_while_a_listener_is_told() -> None:
     assert set(registry.state.tools) == {"a.first", "b.other"}
 
 
-def test_a_listener_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_raises_does_not_affect_other_listeners(caplog: pytest.LogCaptureFixture) -> None:
     registry = ToolRegistry()
     told: list[Event] = []
 
@@ -505,7 +505,7 @@ def test_a_listener_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -
     assert "a catalog listener failed on ToolRegistered" in caplog.text
 
 
-def test_a_listener_that_unsubscribes_itself_hears_no_more_and_the_others_all() -> None:
+def test_a_listener_that_unsubscribes_itself_receives_no_further_events() -> None:
     registry = ToolRegistry()
     heard: list[Event] = []
     told: list[Event] = []
@@ -522,7 +522,7 @@ def test_a_listener_that_unsubscribes_itself_hears_no_more_and_the_others_all() 
     assert told == [ToolRegistered(tool("a.first")), CatalogPublished(1)]
 
 
-def test_a_listener_that_another_unsubscribes_hears_no_more() -> None:
+def test_a_listener_unsubscribed_by_a_different_listener_receives_no_further_events() -> None:
     registry = ToolRegistry()
     told: list[Event] = []
     listener: Callable[[Event], None] = told.append
@@ -534,7 +534,7 @@ def test_a_listener_that_another_unsubscribes_hears_no_more() -> None:
     assert told == []
 
 
-def test_a_method_can_be_unsubscribed() -> None:
+def test_a_bound_method_can_be_unsubscribed() -> None:
     class Follower:
         def __init__(self) -> None:
             self.told: list[Event] = []
@@ -552,7 +552,7 @@ def test_a_method_can_be_unsubscribed() -> None:
     assert follower.told == []
 
 
-def test_who_subscribes_while_an_event_is_told_hears_from_the_next_publication_on() -> None:
+def test_a_listener_subscribed_during_an_event_starts_with_the_next_publication() -> None:
     registry = ToolRegistry()
     told: list[Event] = []
 
@@ -570,7 +570,7 @@ def test_who_subscribes_while_an_event_is_told_hears_from_the_next_publication_o
 # -- many threads -----------------------------------------------------------------------------------------------------
 
 
-def test_a_hundred_threads_lose_no_update_and_never_see_half_of_one() -> None:
+def test_a_hundred_writing_threads_lose_no_update_and_see_no_partial_state() -> None:
     registry = registry_of(tool("base.tool", "shared words"))
     told: list[Event] = []
     registry.subscribe(told.append)
@@ -610,7 +610,7 @@ def test_a_hundred_threads_lose_no_update_and_never_see_half_of_one() -> None:
     assert replayed == expected
 
 
-def test_sources_that_come_and_go_in_threads_are_whole_in_every_state() -> None:
+def test_concurrently_changing_sources_are_complete_in_every_state() -> None:
     registry = ToolRegistry()
     torn: list[str] = []
     done = threading.Event()
@@ -644,7 +644,7 @@ def test_sources_that_come_and_go_in_threads_are_whole_in_every_state() -> None:
     assert len(registry.state.index) == 0
 
 
-def test_a_hundred_threads_that_register_unregister_and_list_see_nothing_half_done() -> None:
+def test_concurrent_registrations_and_listings_see_no_partial_state() -> None:
     registry = registry_of(tool("base.tool", "shared words"))
     registry.set_overrides(Overrides([MetadataOverride.of("*.here", optionality="required", aliases="wanted")]))
     torn: list[object] = []
@@ -672,7 +672,7 @@ def test_a_hundred_threads_that_register_unregister_and_list_see_nothing_half_do
     for thread in threads:
         thread.join()
 
-    # Who unregisters lets go of `there` first: only that may be missing, and only beside an odd number.
+    # A thread unregisters `there` first, so only `there` may be missing, and only for an odd number.
     assert {str(each) for each in torn} <= {f"s{number}.there" for number in range(1, 100, 2)}
     assert {each.id for each in registry.list()} == {
         "base.tool",
@@ -681,7 +681,7 @@ def test_a_hundred_threads_that_register_unregister_and_list_see_nothing_half_do
 
 
 @pytest.mark.anyio
-async def test_a_call_that_runs_while_its_tool_is_replaced_ends_as_it_began_and_its_handle_is_stale() -> None:
+async def test_a_running_call_finishes_with_the_old_tool_after_a_replacement() -> None:
     began, may_end = anyio.Event(), anyio.Event()
 
     async def answer() -> str:
@@ -735,7 +735,7 @@ def file(path: str) -> str:
         (Tool("functions", "other", "Is no function"), "`functions.other`: `functions` has no such function"),
     ],
 )
-def test_a_definition_that_nothing_runs_is_refused_with_what_to_use(put: str, definition: Tool, why: str) -> None:
+def test_a_definition_without_a_source_that_runs_it_is_refused(put: str, definition: Tool, why: str) -> None:
     crib = Toolcrib()
     crib.add(file)
     with pytest.raises(InvalidTool) as refused:
@@ -745,7 +745,7 @@ def test_a_definition_that_nothing_runs_is_refused_with_what_to_use(put: str, de
     assert [tool.id for tool in crib.registry.list()] == ["functions.file"]
 
 
-def test_definitions_are_taken_in_with_the_source_that_runs_them() -> None:
+def test_definitions_are_merged_together_with_their_source() -> None:
     crib = Toolcrib()
     crib.registry.merge(registry_of(tool("git.push")))
     crib.registry.register(tool("git.tag"))
@@ -753,7 +753,7 @@ def test_definitions_are_taken_in_with_the_source_that_runs_them() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_function_that_was_unregistered_can_be_added_again() -> None:
+async def test_an_unregistered_function_can_be_added_again() -> None:
     crib = Toolcrib()
     crib.add(file)
     crib.registry.unregister("functions.file")
@@ -763,4 +763,4 @@ async def test_a_function_that_was_unregistered_can_be_added_again() -> None:
 
     other = crib.registry.clone()
     other.unregister("functions.file")
-    assert (await crib.call_tool(handle, {"path": "b"})).text == "b", "a clone goes its own way"
+    assert (await crib.call_tool(handle, {"path": "b"})).text == "b", "a clone is independent"

@@ -1,4 +1,4 @@
-"""Whatever is done to a registry, in whatever order, it holds what a plain dictionary would, and tells all of it."""
+"""After any sequence of changes, a registry equals a plain dictionary of tools and has announced every change."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ CATEGORIES = st.lists(
 
 @dataclass(eq=False)
 class Follower:
-    """Knows of the catalog only what it is told."""
+    """Knows the catalog only from its events."""
 
     tools: dict[str, Tool]
     version: int
     untrue: list[Event] = field(default_factory=list[Event])
-    """What it was told that cannot have happened after all that it was told before."""
+    """Events that contradict the earlier events."""
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -100,8 +100,8 @@ def with_values(metadata: ToolMetadata, values: dict[str, Any]) -> ToolMetadata:
     return replace(metadata, **values)
 
 
-def as_said(tool: Tool, overrides: Iterable[MetadataOverride]) -> Tool:
-    """`tool` as each of `overrides` in turn has it, the slow way."""
+def with_overrides(tool: Tool, overrides: Iterable[MetadataOverride]) -> Tool:
+    """`tool` after applying `overrides` one by one, in a simple and slow way."""
     metadata: ToolMetadata = tool.metadata
     for override in overrides:
         if not fnmatchcase(tool.id, override.tools):
@@ -123,7 +123,7 @@ def found(state: CatalogState) -> list[list[tuple[str, float]]]:
 
 
 class Registry(RuleBasedStateMachine):
-    """A registry, and beside it the tools as their sources have them in a dictionary."""
+    """A registry, and a dictionary of the tools as their sources define them."""
 
     @initialize()
     def begin(self) -> None:
@@ -192,7 +192,7 @@ class Registry(RuleBasedStateMachine):
         assert self.registry.state is before
         return False
 
-    # -- what stands around them --
+    # -- sources, overrides and categories --
 
     @rule(entry=ENTRIES, tools=st.none() | SEVERAL)
     def register_source(self, entry: SourceEntry, tools: list[Tool] | None) -> None:
@@ -220,7 +220,7 @@ class Registry(RuleBasedStateMachine):
         self.registry.set_categories(categories)
         self.categories = categories
 
-    # -- who listens --
+    # -- listeners --
 
     @rule()
     def subscribe(self) -> None:
@@ -234,14 +234,14 @@ class Registry(RuleBasedStateMachine):
         self.registry.unsubscribe(self.followers.pop(0))
 
     @rule()
-    def subscribe_who_leaves_at_once(self) -> None:
+    def subscribe_a_listener_that_unsubscribes_itself(self) -> None:
         def once(_: Event) -> None:
             self.registry.unsubscribe(once)
 
         self.registry.subscribe(once)
 
     @rule()
-    def subscribe_who_raises_once(self) -> None:
+    def subscribe_a_listener_that_raises(self) -> None:
         def broken(_: Event) -> None:
             self.registry.unsubscribe(broken)
             raise RuntimeError("broken")
@@ -249,7 +249,7 @@ class Registry(RuleBasedStateMachine):
         self.registry.subscribe(broken)
 
     @rule(own=st.sampled_from("pqr"))
-    def subscribe_who_registers(self, own: str) -> None:
+    def subscribe_a_listener_that_registers(self, own: str) -> None:
         def meddle(event: Event) -> None:
             if isinstance(event, CatalogPublished):
                 self.registry.unsubscribe(meddle)
@@ -260,10 +260,10 @@ class Registry(RuleBasedStateMachine):
 
         self.registry.subscribe(meddle)
 
-    # -- its own way --
+    # -- clones --
 
     @rule(tool=TOOLS)
-    def go_another_way(self, tool: Tool) -> None:
+    def change_a_clone(self, tool: Tool) -> None:
         before = self.registry.state
         clone = self.registry.clone()
         assert clone.state is before
@@ -273,16 +273,16 @@ class Registry(RuleBasedStateMachine):
         self.clone = clone, clone.state
 
     @invariant()
-    def nothing_reaches_a_clone(self) -> None:
+    def a_clone_does_not_change(self) -> None:
         if self.clone is not None:
             assert self.clone[0].state is self.clone[1]
 
     # -- laws --
 
     @invariant()
-    def holds_what_the_dictionary_holds(self) -> None:
+    def equals_the_dictionary(self) -> None:
         state, registry = self.registry.state, self.registry
-        expected = {tool_id: as_said(tool, self.overrides.given) for tool_id, tool in self.tools.items()}
+        expected = {tool_id: with_overrides(tool, self.overrides.given) for tool_id, tool in self.tools.items()}
         assert state.tools == expected
         assert [*registry.list()] == [expected[tool_id] for tool_id in sorted(expected)]
         assert registry.schemas() == {tool_id: tool.input_schema for tool_id, tool in expected.items()}
@@ -312,7 +312,7 @@ class Registry(RuleBasedStateMachine):
         }
 
     @invariant()
-    def is_as_one_that_is_made_afresh(self) -> None:
+    def equals_a_fresh_registry(self) -> None:
         fresh = ToolRegistry()
         fresh.set_categories(self.categories)
         fresh.set_overrides(self.overrides)
@@ -325,7 +325,7 @@ class Registry(RuleBasedStateMachine):
         assert found(one) == found(other)
 
     @invariant()
-    def who_listens_knows_the_tools(self) -> None:
+    def listeners_know_the_tools(self) -> None:
         state = self.registry.state
         for follower in self.followers:
             assert follower.untrue == []

@@ -1,4 +1,4 @@
-"""Tools that belong to one session, laid over what it sees."""
+"""Tools that belong to one session, overlaid on what the session sees."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def put(own: SessionTools, *tools: Tool) -> SourceEntry:
     return entry
 
 
-def test_without_tools_of_its_own_a_session_has_the_very_view() -> None:
+def test_a_session_without_tools_of_its_own_uses_the_unchanged_view() -> None:
     view = view_of(PUSH)
     assert SessionTools().on(view) is view
 
 
-def test_own_tools_stand_beside_the_others_and_are_found_listed_and_named_like_them() -> None:
+def test_session_tools_are_visible_in_the_session_in_addition_to_the_catalog() -> None:
     own, view = SessionTools(), view_of(PUSH)
     entry = put(own, NOTE)
     seen = own.on(view)
@@ -37,10 +37,10 @@ def test_own_tools_stand_beside_the_others_and_are_found_listed_and_named_like_t
     assert seen.find("mine.note") == NOTE
     assert {*seen.names} == {"git.push", "mine.note"}
     assert seen.sources["mine"] is entry
-    assert {*view.tools} == {"git.push"}, "who has no part in the session sees nothing of it"
+    assert {*view.tools} == {"git.push"}, "views outside of the session do not change"
 
 
-def test_what_one_source_has_replaces_what_it_had_and_leaves_the_others() -> None:
+def test_new_tools_of_a_session_source_replace_its_earlier_tools() -> None:
     own, view = SessionTools(), view_of(PUSH)
     put(own, tool("yours.do"))
     put(own, NOTE)
@@ -50,7 +50,7 @@ def test_what_one_source_has_replaces_what_it_had_and_leaves_the_others() -> Non
     assert {*own.on(view).tools} == {"git.push", "yours.do", "mine.mark"}
 
 
-def test_the_catalog_may_change_below() -> None:
+def test_session_tools_stay_visible_when_the_catalog_changes() -> None:
     own, registry = SessionTools(), registry_of(PUSH)
     put(own, NOTE)
     assert {*own.on(View.of(registry.state, LOCAL)).tools} == {"git.push", "mine.note"}
@@ -58,7 +58,7 @@ def test_the_catalog_may_change_below() -> None:
     assert {*own.on(View.of(registry.state, LOCAL)).tools} == {"git.push", "git.pull", "mine.note"}
 
 
-def test_what_is_seen_is_made_once_for_as_long_as_nothing_changes() -> None:
+def test_the_overlaid_view_is_cached_until_session_tools_change() -> None:
     own, view = SessionTools(), view_of(PUSH)
     put(own, NOTE)
     first = own.on(view)
@@ -67,7 +67,7 @@ def test_what_is_seen_is_made_once_for_as_long_as_nothing_changes() -> None:
     assert own.on(view).visible is not first.visible
 
 
-def test_policy_holds_for_own_tools_too() -> None:
+def test_the_policy_applies_to_session_tools() -> None:
     own, registry = SessionTools(), registry_of(PUSH)
     put(own, NOTE, MARK)
     rules = Rules((Rule(Access.HIDDEN, tools=("mine.note",)), Rule(Access.SEE, tools=("mine.mark",))), Access.CALL)
@@ -78,14 +78,14 @@ def test_policy_holds_for_own_tools_too() -> None:
     assert seen.access_to(MARK) is Access.SEE
 
 
-def test_an_own_source_stands_before_one_of_its_name() -> None:
+def test_a_session_source_replaces_a_catalog_source_with_the_same_name() -> None:
     own, view = SessionTools(), view_of(PUSH)
     entry = put(own, tool("git.push", "Push somebody."))
     assert own.on(view).tools["git.push"].description == "Push somebody."
     assert own.on(view).sources["git"] is entry
 
 
-def test_tools_of_a_session_stand_beside_what_the_principal_has_for_itself() -> None:
+def test_session_tools_are_visible_in_addition_to_the_tools_of_the_principal() -> None:
     own, registry = SessionTools(), registry_of(PUSH)
     entry = put(own, NOTE)
     mail = SourceEntry(ScriptedSource("mail", [MAIL]), SourceStatus.READY)

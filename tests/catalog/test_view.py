@@ -1,4 +1,4 @@
-"""What somebody may not see leaves no trace in any answer, count, hint or error."""
+"""Views: a hidden tool leaves no trace in any answer, count, hint or error."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DISPATCHER = Dispatcher(Operations(CursorSeal(b"one key for all")))
 
 @dataclass(frozen=True)
 class Hide:
-    """Hides some ids from everybody: a policy, and what it permits."""
+    """Hides some ids from every principal: a policy and its permissions in one."""
 
     ids: frozenset[str]
 
@@ -70,7 +70,7 @@ def pages(view: View, operation: str, **arguments: Any) -> Iterator[dict[str, An
 
 
 def everything(view: View, tools: list[Tool]) -> bytes:
-    """All that can be asked with `tools` in mind, visible or not, as JSON."""
+    """The answers to all requests about `tools`, visible or not, as JSON."""
     paths = sorted({path[:depth] for t in tools for path in [(t.source, *t.own_path)] for depth in range(4)})
     queries = ["read a file", "shared", "alpha beta", *(t.name for t in tools[:3])]
     told: list[object] = []
@@ -109,7 +109,7 @@ TOOLS = st.lists(
 @pytest.mark.holds("errors.leak-nothing")
 @settings(max_examples=examples(40), deadline=None)
 @given(TOOLS, st.data())
-def test_the_answers_over_a_catalog_with_hidden_tools_are_those_over_the_catalog_without_them(
+def test_answers_over_a_catalog_with_hidden_tools_equal_answers_without_them(
     tools: list[Tool], data: st.DataObject
 ) -> None:
     hidden = frozenset(t.id for t in tools if data.draw(st.booleans(), label=f"hide {t.id}"))
@@ -123,7 +123,7 @@ def test_the_answers_over_a_catalog_with_hidden_tools_are_those_over_the_catalog
 
 @settings(max_examples=examples(25), deadline=None)
 @given(TOOLS, st.sampled_from(SourceStatus), st.data())
-def test_a_source_that_fails_tells_nothing_of_hidden_tools_either(
+def test_a_failing_source_reveals_nothing_about_hidden_tools(
     tools: list[Tool], status: SourceStatus, data: st.DataObject
 ) -> None:
     hidden = frozenset(t.id for t in tools if data.draw(st.booleans(), label=f"hide {t.id}"))
@@ -140,12 +140,12 @@ def test_a_source_that_fails_tells_nothing_of_hidden_tools_either(
 
 @settings(max_examples=examples(25), deadline=None)
 @given(TOOLS, st.data())
-def test_tools_of_a_session_are_found_as_if_the_catalog_held_them(tools: list[Tool], data: st.DataObject) -> None:
+def test_session_tools_are_found_as_if_they_were_in_the_catalog(tools: list[Tool], data: st.DataObject) -> None:
     session = {t.id: t for t in tools if data.draw(st.booleans(), label=f"{t.id} is of the session")}
     hidden = frozenset(t.id for t in tools if data.draw(st.booleans(), label=f"hide {t.id}"))
     whole = registry_of(*tools).state
     rest = registry_of(*tools)
-    for tool_id, own in session.items():  # the catalog has another of the same id, or none
+    for tool_id, own in session.items():  # the catalog has a different tool with the same id, or no such tool
         if data.draw(st.booleans(), label=f"the catalog has its own {tool_id}"):
             rest.replace(replace(own, description="In the shadow of another read"))
         else:
@@ -158,7 +158,7 @@ def test_tools_of_a_session_are_found_as_if_the_catalog_held_them(tools: list[To
 
 @dataclass(frozen=True)
 class Noted(Hide):
-    """Remembers what it was asked about."""
+    """Records which subjects it decided about."""
 
     asked: list[str] = field(default_factory=list[str], compare=False)
 
@@ -167,7 +167,7 @@ class Noted(Hide):
         return super().decide(subject)
 
 
-def test_many_sessions_share_what_is_decided_on_the_catalog_and_see_what_each_would_alone() -> None:
+def test_sessions_share_decisions_about_the_catalog_and_give_the_same_answers() -> None:
     registry = registry_of(*(tool(f"git.t{number}", "Read it.", tags=("x",)) for number in range(20)))
     registry.set_weights(WEIGHTS.without("meaning"))
     permissions = Noted(frozenset({"git.t3", "mine.hidden"}))
@@ -188,7 +188,7 @@ def test_many_sessions_share_what_is_decided_on_the_catalog_and_see_what_each_wo
     assert everything(View(shared, ADA), [*own.values()]) == everything(View(alone, ADA), [*own.values()])
 
 
-def test_principals_with_tools_of_their_own_share_what_is_decided_on_the_catalog() -> None:
+def test_principals_with_tools_of_their_own_share_decisions_about_the_catalog() -> None:
     @dataclass(frozen=True)
     class One:
         whose: Noted
@@ -207,7 +207,7 @@ def test_principals_with_tools_of_their_own_share_what_is_decided_on_the_catalog
     )
 
 
-def test_a_session_from_which_nothing_is_hidden_costs_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_without_hidden_tools_makes_no_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> Access:
         raise AssertionError("it was decided on")
 
@@ -219,7 +219,7 @@ def test_a_session_from_which_nothing_is_hidden_costs_no_decision(monkeypatch: p
     assert view.ontology.root.count == 2
 
 
-def test_a_tool_of_the_session_stands_in_the_place_of_the_catalogs() -> None:
+def test_a_session_tool_replaces_a_catalog_tool_with_the_same_id() -> None:
     own = tool("git.commit", "Only in this editor")
     state = registry_of(tool("git.commit", "Record changes"), tool("git.log")).state
     view = View.of(state, overlay=Overlay({own.id: own}))
@@ -231,7 +231,7 @@ def test_a_tool_of_the_session_stands_in_the_place_of_the_catalogs() -> None:
     assert view.ontology.root.count == 2
 
 
-def test_what_policy_hides_of_the_session_is_hidden() -> None:
+def test_a_session_tool_hidden_by_the_policy_is_hidden() -> None:
     own = tool("editor.open", "Open a file")
     view = View.of(registry_of().state, ADA, Hide(frozenset({own.id})), Overlay({own.id: own}))
 
@@ -241,7 +241,7 @@ def test_what_policy_hides_of_the_session_is_hidden() -> None:
     assert view.ontology.nodes == {}
 
 
-def test_one_principal_sees_what_another_does_not() -> None:
+def test_two_principals_can_see_different_tools() -> None:
     only_grace = Rules((Rule(Access.CALL, principals=("grace",)),), Access.HIDDEN)
     state = registry_of(tool("git.commit")).state
 
@@ -250,7 +250,7 @@ def test_one_principal_sees_what_another_does_not() -> None:
     assert View.of(state, ADA, only_grace).sources == {}
 
 
-def test_a_tool_that_may_only_be_seen_is_found_and_not_callable() -> None:
+def test_a_tool_with_access_see_is_found_and_not_callable() -> None:
     view = View.of(registry_of(tool("git.commit", "Record")).state, ADA, Rules((), Access.SEE))
     found = view.find("git.commit")
 
@@ -259,14 +259,14 @@ def test_a_tool_that_may_only_be_seen_is_found_and_not_callable() -> None:
     assert view.search("record", limit=1).total == 1
 
 
-def test_a_name_taken_only_among_hidden_tools_is_free() -> None:
+def test_a_name_used_only_by_hidden_tools_is_available() -> None:
     state = registry_of(tool("git.log"), tool("git.LOG")).state
 
     assert View.of(state, ADA).find("git__log") is None
     assert View.of(state, ADA, Hide(frozenset({"git.LOG"}))).find("git__log") == tool("git.log")
 
 
-def test_two_views_have_one_fingerprint_exactly_when_their_tools_are_the_same() -> None:
+def test_two_views_have_equal_fingerprints_exactly_if_their_tools_are_equal() -> None:
     one, other = view_of(tool("a.x"), tool("b.y")), view_of(tool("b.y"), tool("a.x"))
     hidden = View.of(registry_of(tool("a.x"), tool("b.y"), tool("c.z")).state, ADA, Hide(frozenset({"c.z"})))
 
@@ -276,7 +276,7 @@ def test_two_views_have_one_fingerprint_exactly_when_their_tools_are_the_same() 
     assert view_of().fingerprint != view_of(tool("a.x")).fingerprint
 
 
-def test_a_category_counts_in_a_fingerprint_only_if_something_visible_hangs_in_it() -> None:
+def test_a_fingerprint_includes_only_categories_with_visible_tools() -> None:
     registry = registry_of(tool("pay.refund", tags=("late",)), tool("git.log"), tool("git.secret"))
     hide = Hide(frozenset({"pay.refund", "git.secret"}))
 
@@ -294,7 +294,7 @@ def test_a_category_counts_in_a_fingerprint_only_if_something_visible_hangs_in_i
     assert len({fingerprint(vcs), fingerprint(vcs, team), *(fingerprint(*each) for each in others)}) == 6
 
 
-def test_what_a_source_says_of_its_nodes_counts_in_a_fingerprint_only_if_something_visible_hangs_in_them() -> None:
+def test_a_fingerprint_includes_only_described_nodes_with_visible_tools() -> None:
     def fingerprint(*nodes: Node) -> str:
         registry = registry_of(tool("git.log", category=("read",)), tool("git.push", category=("write",)))
         registry.register_source(replace(registry.state.sources["git"], nodes=nodes))
@@ -304,7 +304,7 @@ def test_what_a_source_says_of_its_nodes_counts_in_a_fingerprint_only_if_somethi
     assert fingerprint(read) == fingerprint(read, write) != fingerprint(write) == fingerprint()
 
 
-def test_tools_that_cannot_be_called_are_left_out_of_a_search_without_a_look_at_all_the_others(
+def test_a_search_leaves_out_unavailable_tools_without_iterating_over_all_tools(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     registry = registry_of(tool("git.log", "Read.", tags=("x",)), tool("hg.log", "Read.", tags=("x",)), tool("hg.y"))
@@ -325,7 +325,7 @@ def test_tools_that_cannot_be_called_are_left_out_of_a_search_without_a_look_at_
         assert answer(view, operation, query="read")["results"]
 
 
-def test_of_visible_tools_none_available_none_are_listed() -> None:
+def test_a_search_is_empty_if_no_visible_tool_is_available() -> None:
     registry = registry_of(tool("git.log", "Read."), tool("hg.log", "Read."))
     registry.register_source(SourceEntry(ScriptedSource("hg"), SourceStatus.FAILED, reason="gone", is_lasting=True))
     view = View.of(registry.state, ADA, Hide(frozenset({"git.log"})))
@@ -334,7 +334,7 @@ def test_of_visible_tools_none_available_none_are_listed() -> None:
         assert answer(view, "search_tools", query=query)["results"] == []
 
 
-def test_which_tools_carry_a_tag_is_found_once() -> None:
+def test_the_tools_of_each_tag_are_computed_once() -> None:
     view = View.of(registry_of(tool("a.x", tags=("t", "u")), tool("a.y", tags=("t",)), tool("a.z")).state, ADA)
 
     assert dict(view.tagged) == {"t": {"a.x", "a.y"}, "u": {"a.x"}}

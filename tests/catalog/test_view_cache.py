@@ -1,4 +1,4 @@
-"""How long views are cached, for which principals, and never across a change of the policy."""
+"""How long views are cached, for which principals, and that a change of the policy discards them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOTHING = Rules((), Access.HIDDEN)
 
 
 class Slow:
-    """Allows everything, once it is let."""
+    """Allows everything as soon as `let` is set."""
 
     def __init__(self) -> None:
         self.asked, self.let = threading.Event(), threading.Event()
@@ -37,7 +37,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("changes", [False, True], ids=["the same catalog", "a changed one"])
-def test_what_was_asked_under_a_withdrawn_policy_is_answered_to_nobody_later(changes: bool) -> None:
+def test_a_view_computed_under_a_replaced_policy_is_not_cached(changes: bool) -> None:
     registry, slow = registry_of(tool("pay.transfer")), Slow()
     views = ViewCache(registry, slow)
     if changes:
@@ -54,7 +54,7 @@ def test_what_was_asked_under_a_withdrawn_policy_is_answered_to_nobody_later(cha
 
 
 class Interrupted(ToolRegistry):
-    """Something happens while somebody looks at its state."""
+    """Calls `meanwhile` when its state is read."""
 
     meanwhile: Callable[[], None] | None = None
 
@@ -66,7 +66,7 @@ class Interrupted(ToolRegistry):
         return super().state
 
 
-def test_a_policy_that_is_set_while_somebody_sees_that_the_catalog_changed_stays() -> None:
+def test_a_policy_set_while_a_changed_catalog_is_read_is_not_lost() -> None:
     registry = Interrupted()
     views = ViewCache(registry, ALLOW_ALL)
     registry.register(tool("pay.transfer"))
@@ -82,7 +82,7 @@ def test_a_policy_that_is_set_while_somebody_sees_that_the_catalog_changed_stays
     assert dict(views.of(EVE).tools) == {}
 
 
-def test_a_state_is_kept_for_nobody_once_a_newer_one_was_looked_at() -> None:
+def test_an_outdated_catalog_state_is_not_retained_by_any_view() -> None:
     registry = registry_of(tool("git.log"), tool("git.push"))
     views = ViewCache(registry, Rules((Rule(Access.CALL, tools=("git.l*",)),), Access.HIDDEN))
     states: list[weakref.ref[CatalogState]] = []
@@ -95,7 +95,7 @@ def test_a_state_is_kept_for_nobody_once_a_newer_one_was_looked_at() -> None:
     assert [state() is not None for state in states] == [False] * 4 + [True]
 
 
-def test_the_views_of_those_who_asked_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_views_of_the_most_recent_principals_stay_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CACHED", 2)
     views = ViewCache(registry_of(tool("git.log")), ALLOW_ALL)
     ada, eve = views.of(ADA), views.of(EVE)
@@ -110,7 +110,7 @@ def allowed(views: ViewCache, tool_ids: Iterable[str]) -> set[str]:
     return {tool_id for tool_id in tool_ids if tool_id in views.of(EVE).tools}
 
 
-def test_while_one_policy_follows_another_only_what_both_allow_is_seen() -> None:
+def test_during_a_change_of_the_policy_only_tools_allowed_by_both_are_visible() -> None:
     first, second = (Rules((Rule(Access.HIDDEN, sources=(name,)),), Access.CALL) for name in ("pay", "git"))
     ids = ("git.log", "pay.transfer", "fs.read")
     views = ViewCache(registry_of(*map(tool, ids)), first)
@@ -124,8 +124,8 @@ def test_while_one_policy_follows_another_only_what_both_allow_is_seen() -> None
     assert policy is second
 
 
-def test_a_past_that_counts_no_more_is_let_go() -> None:
-    """However long the same tools are visible: of a busy gateway it is another one every few seconds."""
+def test_an_outdated_history_is_released() -> None:
+    """This holds however long the same tools are visible: a busy gateway has a new history every few seconds."""
     visible = view_of(tool("git.log")).visible
 
     def laid_over(words: str) -> weakref.ref[History]:
