@@ -1,4 +1,4 @@
-"""A schema written by hand and the callable behind it: what a model would be promised in vain is named."""
+"""A hand-written schema must agree with its callable: each disagreement is reported."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TYPES: list[Any] = [
 
 
 @given(st.lists(st.tuples(st.sampled_from(TYPES), st.booleans()), max_size=5), st.sampled_from([None, Any, int, Point]))
-def test_the_schema_that_was_read_from_a_signature_agrees_with_it(given: list[tuple[Any, bool]], extra: Any) -> None:
+def test_a_schema_read_from_a_signature_agrees_with_the_signature(given: list[tuple[Any, bool]], extra: Any) -> None:
     def called(**_: Any) -> None: ...
 
     kinds = inspect.Parameter
@@ -91,42 +91,42 @@ QUERY = {"query": TEXT}
 LACKS = "the callable needs `query`, which the schema does not"
 
 AGREE: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
-    ("what has a default may be left out", find, schema(QUERY, ["query"])),
-    ("more is said of an argument", find, schema({"query": {**TEXT, "minLength": 3, "enum": ["abc"]}}, ["query"])),
-    ("what has a default may be required", find, schema({**QUERY, "limit": WHOLE}, ["query", "limit"])),
+    ("a parameter with a default may be omitted", find, schema(QUERY, ["query"])),
+    ("the schema has more constraints", find, schema({"query": {**TEXT, "minLength": 3, "enum": ["abc"]}}, ["query"])),
+    ("a parameter with a default may be required", find, schema({**QUERY, "limit": WHOLE}, ["query", "limit"])),
     ("an integer is a number", find, schema({**QUERY, "share": WHOLE}, ["query"])),
-    ("a number may be named that is whole", find, schema({**QUERY, "limit": {**NUMBER, "enum": [1, 2.0]}}, ["query"])),
-    ("what says nothing of a type", find, schema({**QUERY, "limit": {"minimum": 1}, "exact": {}}, ["query"])),
+    ("an enum of whole numbers", find, schema({**QUERY, "limit": {**NUMBER, "enum": [1, 2.0]}}, ["query"])),
+    ("a property without a type", find, schema({**QUERY, "limit": {"minimum": 1}, "exact": {}}, ["query"])),
     ("a boolean schema", find, schema({**QUERY, "limit": True}, ["query"])),
-    ("part of what is taken", find, schema({**QUERY, "point": {"type": "object"}}, ["query"])),
-    ("either of what is taken", find, schema({**QUERY, "point": {"type": ["object", "null"]}}, ["query"])),
+    ("one of the accepted types", find, schema({**QUERY, "point": {"type": "object"}}, ["query"])),
+    ("all of the accepted types", find, schema({**QUERY, "point": {"type": ["object", "null"]}}, ["query"])),
     (
         "a reference",
         find,
         schema({"query": {"$ref": "#/$defs/a~1b"}}, ["query"], **{"$defs": {"a/b": {"anyOf": [TEXT, {"const": "x"}]}}}),
     ),
     (
-        "the whole is a reference",
+        "the whole schema is a reference",
         find,
         {"$ref": "#/$defs/a", "$defs": {"a": schema({"query": {"$ref": "#/$defs/t"}}, ["query"]), "t": TEXT}},
     ),
-    ("the whole is put together", find, {"type": "object", "allOf": [schema(QUERY, ["query"])]}),
-    ("whatever there is", anything, schema({"a": TEXT, "b": NUMBER}, ["a"])),
-    ("as many numbers as one likes", numbers, schema({"a": WHOLE, "b": {"const": 5}})),
-    ("one of those", one_of, schema({"colour": {"const": "red"}, "level": {"enum": [1]}}, ["colour", "level"])),
+    ("the whole schema is an allOf", find, {"type": "object", "allOf": [schema(QUERY, ["query"])]}),
+    ("any keyword argument", anything, schema({"a": TEXT, "b": NUMBER}, ["a"])),
+    ("any keyword argument that is a number", numbers, schema({"a": WHOLE, "b": {"const": 5}})),
+    ("enum values", one_of, schema({"colour": {"const": "red"}, "level": {"enum": [1]}}, ["colour", "level"])),
 ]  # fmt: skip
 
 DISAGREE: list[tuple[str, Callable[..., Any], dict[str, Any], list[str]]] = [
     (
-        "an argument that is not taken",
+        "an argument that the callable does not accept",
         find,
         schema({**QUERY, "sort": TEXT}, ["query"]),
         ["the schema has `sort`, which the callable does not accept"],
     ),
-    ("one that is needed is not there", find, schema({"limit": WHOLE}), [f"{LACKS} have"]),
-    ("one that is needed is not required", find, schema(QUERY), [f"{LACKS} require"]),
+    ("a required parameter is missing", find, schema({"limit": WHOLE}), [f"{LACKS} have"]),
+    ("a required parameter is optional in the schema", find, schema(QUERY), [f"{LACKS} require"]),
     (
-        "another type",
+        "a different type",
         find,
         schema({"query": WHOLE, "limit": TEXT}, ["query"]),
         [
@@ -135,7 +135,7 @@ DISAGREE: list[tuple[str, Callable[..., Any], dict[str, Any], list[str]]] = [
         ],
     ),
     (
-        "a fraction for a whole number",
+        "a number where an integer is needed",
         find,
         schema({**QUERY, "limit": NUMBER}, ["query"]),
         ["the schema lets `limit` be number, but the callable accepts integer"],
@@ -147,7 +147,7 @@ DISAGREE: list[tuple[str, Callable[..., Any], dict[str, Any], list[str]]] = [
         ["the schema lets `share` be null, but the callable accepts integer or number"],
     ),
     (
-        "in other words",
+        "types from oneOf and const",
         find,
         schema({**QUERY, "limit": {"oneOf": [WHOLE, {"enum": ["all", None]}]}, "exact": {"const": []}}, ["query"]),
         [
@@ -156,13 +156,13 @@ DISAGREE: list[tuple[str, Callable[..., Any], dict[str, Any], list[str]]] = [
         ],
     ),
     (
-        "not what the others are",
+        "the wrong type for an extra keyword argument",
         numbers,
         schema({"a": TEXT}),
         ["the schema lets `a` be string, but the callable accepts integer"],
     ),
     (
-        "something else to choose from",
+        "enum values of a different type",
         one_of,
         schema({"colour": WHOLE, "level": {"enum": ["one"]}}, ["colour", "level"]),
         [
@@ -174,26 +174,28 @@ DISAGREE: list[tuple[str, Callable[..., Any], dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("call", "declared"), [case[1:] for case in AGREE], ids=[case[0] for case in AGREE])
-def test_a_schema_that_promises_what_is_taken_is_taken(call: Callable[..., Any], declared: dict[str, Any]) -> None:
+def test_a_declared_schema_that_the_callable_accepts_is_accepted(
+    call: Callable[..., Any], declared: dict[str, Any]
+) -> None:
     tool = FunctionSource().add(call, input_schema=declared)
 
     assert tool.input_schema == {"type": "object", **declared}
 
 
 @pytest.mark.parametrize(
-    ("call", "declared", "told"), [case[1:] for case in DISAGREE], ids=[case[0] for case in DISAGREE]
+    ("call", "declared", "reasons"), [case[1:] for case in DISAGREE], ids=[case[0] for case in DISAGREE]
 )
-def test_a_schema_that_promises_what_is_not_taken_is_refused_in_words(
-    call: Callable[..., Any], declared: dict[str, Any], told: list[str]
+def test_a_declared_schema_that_the_callable_does_not_accept_is_refused_with_reasons(
+    call: Callable[..., Any], declared: dict[str, Any], reasons: list[str]
 ) -> None:
     with pytest.raises(InvalidTool) as refused:
         FunctionSource("tools").add(call, input_schema=declared)
 
     start = f"`tools.{call.__name__}`: its schema and the callable disagree: "
-    assert refused.value.message == start + "; ".join(told)
+    assert refused.value.message == start + "; ".join(reasons)
 
 
-def test_a_plain_tool_takes_whatever_schema_it_is_given() -> None:
+def test_a_plain_tool_accepts_any_declared_schema() -> None:
     source = FunctionSource("tools")
     bare = source.add(plain_tool("echo", "Says it again.", lambda arguments: arguments))
     given = source.add(plain_tool("find", "Finds.", lambda arguments: arguments), input_schema=schema(QUERY, ["query"]))

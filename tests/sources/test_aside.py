@@ -1,4 +1,4 @@
-"""Work aside: others have their turns while it goes on, and it ends where nobody waits for it."""
+"""CPU-bound work next to the event loop: other tasks keep running, and cancelled work stops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolcrib.sources.aside import aside, breathe
 pytestmark = pytest.mark.anyio
 
 
-async def test_it_gives_what_the_work_gives_and_raises_what_it_raises() -> None:
+async def test_aside_returns_the_result_of_the_work_and_raises_its_error() -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
@@ -24,7 +24,7 @@ async def test_it_gives_what_the_work_gives_and_raises_what_it_raises() -> None:
         await aside(fail)
 
 
-async def test_others_have_their_turns_while_it_goes_on() -> None:
+async def test_other_tasks_run_while_the_work_runs() -> None:
     turns, ended = 0, threading.Event()
 
     def work() -> None:
@@ -39,7 +39,7 @@ async def test_others_have_their_turns_while_it_goes_on() -> None:
             turns += 1
 
 
-async def test_it_ends_where_nobody_waits_for_it_any_more() -> None:
+async def test_the_work_stops_when_its_task_is_cancelled() -> None:
     begun, ended = anyio.Event(), False
     loop = anyio.lowlevel.current_token()
 
@@ -59,7 +59,7 @@ async def test_it_ends_where_nobody_waits_for_it_any_more() -> None:
     assert ended
 
 
-async def test_some_pieces_of_work_are_done_at_once_and_the_others_wait() -> None:
+async def test_only_a_limited_number_of_pieces_of_work_run_at_once() -> None:
     at_once, most = 0, 0
     counting = threading.Lock()
 
@@ -80,5 +80,5 @@ async def test_some_pieces_of_work_are_done_at_once_and_the_others_wait() -> Non
     assert most <= module.PLACES
 
 
-def test_outside_of_such_work_a_pause_is_none() -> None:
+def test_breathe_does_nothing_outside_of_such_work() -> None:
     breathe()

@@ -1,4 +1,4 @@
-"""What sources say of themselves, as a catalog shows it."""
+"""The summary that the catalog shows for a source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolcrib.sources.base import server_summary
         (" \n", None, ""),
     ],
 )
-def test_the_summary_of_a_server_is_a_sentence_where_it_has_one_and_a_title_else(
+def test_the_summary_of_a_server_is_its_first_sentence_or_else_its_title(
     instructions: str | None, description: str | None, summary: str
 ) -> None:
     assert server_summary(instructions, description) == summary

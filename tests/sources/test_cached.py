@@ -1,4 +1,4 @@
-"""Kept definitions stand in for a source until it is needed, and never longer."""
+"""Cached definitions are listed in place of a source until the source is needed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Any:
 
 
 class Clock:
-    """Seconds since the epoch, as a test says."""
+    """A clock that a test sets, in seconds since the epoch."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -53,14 +53,14 @@ async def pid_of(crib: Toolcrib) -> int:
     return (await crib.call_tool(crib.expand_tool("bench.pid").handle)).structured_content["pid"]
 
 
-async def test_it_keeps_the_contract_of_a_source(store: DefinitionStore) -> None:
+async def test_a_cached_source_passes_the_source_contract(store: DefinitionStore) -> None:
     def make() -> Source:
         return cached(store, faulty_server())
 
     await check_source(make, tool="echo", arguments={"text": "a"}, other_arguments={"text": "b"})
 
 
-async def test_from_the_second_start_on_a_server_is_started_only_when_it_is_called(
+async def test_from_the_second_start_a_server_is_started_only_when_it_is_called(
     store: DefinitionStore, tmp_path: Path
 ) -> None:
     server = faulty_server("--log", str(log := tmp_path / "seen.jsonl"))
@@ -84,7 +84,7 @@ async def test_from_the_second_start_on_a_server_is_started_only_when_it_is_call
     assert len(received(log, "tools/list")) == 2, "once at first, and once before the call"
 
 
-async def test_a_definition_that_changed_since_it_was_kept_is_not_called_by_its_old_handle(
+async def test_a_definition_that_changed_since_it_was_cached_is_not_called_by_its_old_handle(
     store: DefinitionStore, tmp_path: Path
 ) -> None:
     from tests.servers import faulty
@@ -118,7 +118,7 @@ async def test_a_definition_that_changed_since_it_was_kept_is_not_called_by_its_
         assert "Subtract" in crib.expand_tool("bench.add").description, "the new definition was not kept"
 
 
-async def test_definitions_past_their_time_are_shown_at_once_and_listed_anew_in_the_background(
+async def test_expired_definitions_are_shown_at_once_and_listed_again_in_the_background(
     store: DefinitionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intake, "FIRST_PAUSE_S", 0.01)
@@ -151,7 +151,7 @@ async def test_an_idle_server_is_stopped_and_started_again_by_the_next_call(stor
         assert await pid_of(crib) != first
 
 
-async def test_a_call_under_way_is_not_taken_for_idleness(store: DefinitionStore) -> None:
+async def test_a_server_is_not_idle_while_a_call_is_running(store: DefinitionStore) -> None:
     crib = Toolcrib()
     crib.add_source(cached(store, faulty_server(), idle_s=0.1))
     async with crib:
@@ -160,7 +160,7 @@ async def test_a_call_under_way_is_not_taken_for_idleness(store: DefinitionStore
         assert not (await crib.call_tool(slow, {"steps": 4, "step_s": 0.2})).is_error
 
 
-async def test_a_server_is_started_to_watch_a_resource_and_is_not_idle_while_it_does(store: DefinitionStore) -> None:
+async def test_watching_a_resource_starts_the_server_and_keeps_it_from_being_idle(store: DefinitionStore) -> None:
     import psutil
 
     server = StdioServer(sys.executable, ("-m", "tests.interop.fixture_server"), cwd=ROOT)
@@ -178,7 +178,7 @@ async def test_a_server_is_started_to_watch_a_resource_and_is_not_idle_while_it_
         told: list[str] = []
         end = await crib.watch_resource("toolcrib://bench/test://static-text", lambda: told.append("static-text"))
         (watching,) = {*psutil.Process().children()} - others - {other}
-        # Whoever began to be idle later is stopped, and the one that watches is not.
+        # The server that became idle later is stopped, and the server that watches is not.
         call = crib.call_tool(crib.expand_tool("other.echo").handle, {"text": "a"})
         assert not (await call).is_error
         last = {*psutil.Process().children()} - others - {watching}
@@ -192,7 +192,9 @@ async def test_a_server_is_started_to_watch_a_resource_and_is_not_idle_while_it_
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"tools": 5}', b"\xff"])
-async def test_what_cannot_be_read_is_forgotten_and_the_source_is_asked(store: DefinitionStore, body: bytes) -> None:
+async def test_an_unreadable_cache_entry_is_dropped_and_the_source_is_listed(
+    store: DefinitionStore, body: bytes
+) -> None:
     server = faulty_server()
     store.save(key := store.key({"args": list(server.args)}), CachedDefinitions(1_000_000.0, body))
     crib = Toolcrib()
@@ -204,7 +206,7 @@ async def test_what_cannot_be_read_is_forgotten_and_the_source_is_asked(store: D
     assert kept.body != body
 
 
-async def test_prompts_and_resources_are_kept_as_well_and_asked_for_at_the_server(store: DefinitionStore) -> None:
+async def test_prompts_and_resources_are_cached_and_read_from_the_server(store: DefinitionStore) -> None:
     server = StdioServer(sys.executable, ("-m", "tests.interop.fixture_server"), cwd=ROOT)
     listed: list[Extras] = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Files of definitions: their forms, what is broken in them, and that nothing in them can be called."""
+"""Catalog files: their formats, their errors, and the refusal of calls to their tools."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def listings(sources: tuple[CatalogFileSource, ...]) -> dict[str, Listing]
     return {source.name: await source.list_tools() for source in sources}
 
 
-async def test_an_object_of_servers_gives_a_source_for_each(tmp_path: Path) -> None:
+async def test_an_object_of_servers_gives_one_source_per_server(tmp_path: Path) -> None:
     servers = {
         "git tools": {
             "server_info": {"name": "mcp-git", "title": "Git"},
@@ -68,7 +68,7 @@ async def test_a_plain_list_gives_one_source_named_after_the_file(
     assert [tool.id for tool in found[name].tools] == [f"{name}.echo"]
 
 
-async def test_rows_give_a_source_for_each_server_and_one_for_the_rest(tmp_path: Path) -> None:
+async def test_rows_give_one_source_per_server_and_one_for_rows_without_a_server(tmp_path: Path) -> None:
     row: dict[str, Any] = {"description": "d", "category": [], "input_schema": None, "server": None}
     path = written(
         tmp_path,
@@ -94,7 +94,7 @@ async def test_rows_give_a_source_for_each_server_and_one_for_the_rest(tmp_path:
     ]
 
 
-async def test_bad_rows_are_set_aside_with_their_lines(tmp_path: Path) -> None:
+async def test_bad_rows_are_set_aside_with_their_line_numbers(tmp_path: Path) -> None:
     content = rows({"id": "1", "name": "one", "server": "s"}, {"id": "2", "name": "", "server": "s"})
     content += b'{"id": "3", \n\n[]\n' + rows({"id": "1", "name": "one", "server": "s"})
     content += rows({"id": "4", "name": "four", "category": [1], "server": "s"}, {"name": "five", "server": 5})
@@ -111,7 +111,7 @@ async def test_bad_rows_are_set_aside_with_their_lines(tmp_path: Path) -> None:
     assert unplaced["five"] == "line 8: its `server` is not a string"
 
 
-async def test_a_single_row_is_a_catalog_too(tmp_path: Path) -> None:
+async def test_a_file_with_a_single_row_is_a_catalog(tmp_path: Path) -> None:
     found = await listings(load_catalog_file(written(tmp_path, "one.jsonl", rows({"id": "a", "name": "a"}))))
     assert [tool.id for tool in found["one"].tools] == ["one.a"]
 
@@ -138,7 +138,7 @@ def test_a_file_without_definitions_is_refused(tmp_path: Path, content: bytes, m
     assert str(path) in refused.value.message
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="cannot be read: No such file"):
         load_catalog_file(tmp_path / "none.json")
 
@@ -176,7 +176,7 @@ def test_every_row_becomes_one_tool_or_one_reason(tmp_path_factory: pytest.TempP
     assert all(tool_id in ids for source in sources for tool_id in source.row_ids.values())
 
 
-def test_what_is_written_for_people_to_read_loads_as_well(tmp_path: Path) -> None:
+def test_a_file_with_a_byte_order_mark_and_indentation_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "pets.json"
     path.write_text("\ufeff" + json.dumps([ECHO], indent=2), encoding="utf-8")
     assert load_catalog_file(path)[0].name == "pets"

@@ -1,4 +1,4 @@
-"""The published contract check of sources: it passes ours, and it fails those that break a promise."""
+"""The published contract check of sources: our sources pass it, and sources that break the contract fail it."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ def functions() -> Source:
     return source
 
 
-async def test_functions_keep_the_contract_in_threads() -> None:
+async def test_synchronous_functions_pass_the_source_contract() -> None:
     await check_source(functions, tool="double", arguments={"number": 1}, other_arguments={"number": 2})
 
 
-async def test_functions_keep_the_contract_on_the_event_loop() -> None:
+async def test_asynchronous_functions_pass_the_source_contract() -> None:
     await check_source(functions, tool="greet", arguments={"name": "Ada"}, other_arguments={"name": "Grace"})
 
 
-async def test_a_catalog_file_keeps_the_contract_of_listing(tmp_path: Path) -> None:
+async def test_a_catalog_file_passes_the_contract_check_of_listing(tmp_path: Path) -> None:
     path = tmp_path / "pets.json"
     path.write_text('[{"name": "feed", "inputSchema": {}}, {"name": "walk", "inputSchema": {}}, {}]')
     await check_listing(lambda: load_catalog_file(path)[0])
 
 
 class Faulty:
-    """Keeps the contract but for what its `fault` says."""
+    """A source that follows the contract, except for its `fault`."""
 
     def __init__(self, fault: str) -> None:
         self.fault = fault
@@ -104,7 +104,7 @@ class Faulty:
         yield
 
 
-async def test_a_source_without_a_fault_passes() -> None:
+async def test_a_correct_source_passes_the_contract_check() -> None:
     await check_source(lambda: Faulty(""), tool="echo", arguments={}, other_arguments={"a": 1})
 
 
@@ -121,6 +121,6 @@ async def test_a_source_without_a_fault_passes() -> None:
         ("mixes up", "answer of a different call"),
     ],
 )
-async def test_a_broken_promise_is_named(fault: str, complaint: str) -> None:
+async def test_a_source_that_breaks_the_contract_fails_with_the_reason(fault: str, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         await check_source(lambda: Faulty(fault), tool="echo", arguments={}, other_arguments={"a": 1})

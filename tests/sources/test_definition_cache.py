@@ -1,4 +1,4 @@
-"""The store of definitions keeps what it can, and is never in the way of anything."""
+"""The store of cached definitions: it saves what it can, and its failures affect nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolcrib.sources.definition_cache import LAYOUT, CachedDefinitions, Definit
 KEPT = CachedDefinitions(1_000.5, b'{"tools": []}')
 
 
-def test_what_was_kept_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_a_saved_definition_is_loaded_after_a_restart(tmp_path: Path) -> None:
     with DefinitionStore(tmp_path / "deep" / "cache.sqlite") as store:
         key = store.key({"command": "git"})
         store.save(key, KEPT)
@@ -29,7 +29,7 @@ def test_what_was_kept_is_there_after_a_restart(tmp_path: Path) -> None:
         assert store.load(key) is None
 
 
-def test_keys_tell_addresses_apart_and_secrets_cannot_be_tried_out(tmp_path: Path) -> None:
+def test_keys_differ_per_configuration_and_per_store_and_hide_secrets(tmp_path: Path) -> None:
     with DefinitionStore(tmp_path / "one") as one, DefinitionStore(tmp_path / "two") as two:
         with_token = {"url": "http://x", "headers": {"Authorization": "Bearer t"}}
         assert one.key(with_token) == one.key(dict(reversed(with_token.items())))
@@ -41,13 +41,13 @@ def test_keys_tell_addresses_apart_and_secrets_cannot_be_tried_out(tmp_path: Pat
 
 
 @pytest.mark.parametrize("left_open", [False, True])
-def test_file_and_folder_are_for_their_owner_alone(left_open: bool, tmp_path: Path) -> None:
+def test_the_cache_file_and_its_folder_are_readable_by_their_owner_only(left_open: bool, tmp_path: Path) -> None:
     path = tmp_path / "cache" / "definitions.sqlite"
-    before = os.umask(0o022)  # as most have it
+    before = os.umask(0o022)  # the usual umask
     try:
         with DefinitionStore(path) as one:
             one.save("key", KEPT)
-            if left_open:  # as another program made them, or an earlier version
+            if left_open:  # a different program, or an earlier version, may have created them like this
                 for file in path.parent.iterdir():
                     file.chmod(0o644)
             with DefinitionStore(path) as store:
@@ -61,7 +61,7 @@ def test_file_and_folder_are_for_their_owner_alone(left_open: bool, tmp_path: Pa
         os.umask(before)
 
 
-def test_a_damaged_file_is_set_aside_with_the_reason(tmp_path: Path) -> None:
+def test_a_damaged_file_is_left_unchanged_and_the_problem_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "cache"
     path.write_bytes(b"this is no database" * 100)
     with DefinitionStore(path) as store:
@@ -72,7 +72,7 @@ def test_a_damaged_file_is_set_aside_with_the_reason(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"this is no database"), "somebody else's file was touched"
 
 
-def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_of_a_newer_version_is_left_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "cache"
     with sqlite3.connect(path) as newer:
         newer.execute(f"PRAGMA user_version = {LAYOUT + 1}")
@@ -83,14 +83,14 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_folder_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_writable_is_reported_as_a_problem(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with DefinitionStore(tmp_path / "file" / "cache") as store:
         assert store.problem is not None
         assert store.load("x") is None
 
 
-def test_a_table_that_vanishes_while_it_is_used_ends_the_keeping_and_nothing_else(tmp_path: Path) -> None:
+def test_a_table_that_vanishes_only_disables_the_cache(tmp_path: Path) -> None:
     with DefinitionStore(tmp_path / "cache") as store:
         with sqlite3.connect(tmp_path / "cache") as other:
             other.execute("DROP TABLE definitions")
@@ -100,7 +100,7 @@ def test_a_table_that_vanishes_while_it_is_used_ends_the_keeping_and_nothing_els
         assert store.load("key") is None
 
 
-def test_threads_share_a_store(tmp_path: Path) -> None:
+def test_threads_can_share_one_store(tmp_path: Path) -> None:
     with DefinitionStore(tmp_path / "cache") as store:
         threads = [threading.Thread(target=store.save, args=(f"k{n}", CachedDefinitions(n, b"x"))) for n in range(20)]
         for thread in threads:
@@ -122,7 +122,7 @@ with DefinitionStore(Path(sys.argv[1])) as store:
 
 
 @pytest.mark.parametrize("fresh", [True, False])
-def test_two_processes_share_one_file(fresh: bool, tmp_path: Path) -> None:
+def test_two_processes_can_share_one_file(fresh: bool, tmp_path: Path) -> None:
     path = tmp_path / "cache"
     if not fresh:
         DefinitionStore(path).close()
@@ -150,12 +150,12 @@ with DefinitionStore(Path(sys.argv[1])) as store:
 """
 
 
-def test_a_file_that_can_grow_no_more_ends_the_keeping_and_nothing_else(tmp_path: Path) -> None:
+def test_a_file_that_cannot_grow_only_disables_the_cache(tmp_path: Path) -> None:
     pytest.importorskip("resource", reason="a limit on the size of files is set as POSIX has it")
     path = tmp_path / "cache.sqlite"
     ended = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout.splitlines()) == (0, ["None", "True None"]), ended.stderr
     assert ended.stderr.count("definitions are not cached") == 1
-    with DefinitionStore(path) as store:  # what was there before is whole
+    with DefinitionStore(path) as store:  # the earlier entries are intact
         assert store.load(store.key({"command": "small"})) == CachedDefinitions(1.0, b"small")
         assert store.load(store.key({"command": "large"})) is None

@@ -1,4 +1,4 @@
-"""What a program that we start inherits of our environment."""
+"""The environment variables that a program we start inherits."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def test_a_declared_command_inherits_no_settings_of_package_runners() -> None:
         (["cmd", "/c", "npx", "-y", "server"], NPM),
     ],
 )
-def test_a_package_runner_inherits_what_it_needs_to_fetch(command: list[str], own: dict[str, str]) -> None:
+def test_a_package_runner_inherits_the_credentials_it_needs_to_fetch(command: list[str], own: dict[str, str]) -> None:
     assert inherited(ENVIRON, command) == {**ORDINARY, **SETTINGS, **PROXY, **own}
 
 
 @pytest.mark.parametrize("command", [None, ["server"], ["uv", "run", "x"], ["npx", "x"]])
-def test_no_program_inherits_what_is_only_good_for_publishing(command: list[str] | None) -> None:
+def test_no_program_inherits_credentials_for_publishing_or_unrelated_variables(command: list[str] | None) -> None:
     assert not {*PUBLISHING, *OTHERS} & inherited(ENVIRON, command).keys()
 
 
@@ -68,6 +68,6 @@ def test_no_program_inherits_what_is_only_good_for_publishing(command: list[str]
         "https://x.example/?token=abc",
     ],
 )
-def test_an_address_with_credentials_in_it_is_a_secret(value: str) -> None:
+def test_an_address_that_contains_credentials_is_a_secret(value: str) -> None:
     assert inherited({"UV_DEFAULT_INDEX": value}, ["server"]) == {}
     assert inherited({"UV_DEFAULT_INDEX": value}, ["uvx", "server"]) == {"UV_DEFAULT_INDEX": value}

@@ -1,4 +1,4 @@
-"""Python functions as tools: what a model is shown of them, what they are given, and what it hears back."""
+"""Python functions as tools: their schemas, their arguments and their results."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Node(BaseModel):
 
 
 class Opaque:
-    """What no schema can be made of."""
+    """A type that has no JSON Schema."""
 
     def __str__(self) -> str:
         return "opaque"
@@ -85,7 +85,7 @@ def properties_of(fn: Callable[..., Any]) -> dict[str, Any]:
     return schema_of(fn)["properties"]
 
 
-def test_one_line_makes_a_tool_of_a_signature_and_a_docstring() -> None:
+def test_a_signature_and_a_docstring_make_a_complete_tool() -> None:
     def book(room: str, guests: Annotated[int, Field(ge=1, le=8)], *, quiet: bool = False) -> Point:
         """Book a room.
 
@@ -165,12 +165,12 @@ def google_style(a: int, b: int) -> None:
 
 
 @pytest.mark.parametrize("fn", [numpy_style, rest_style, google_style])
-def test_docstrings_of_three_styles_say_the_same(fn: Callable[..., Any]) -> None:
+def test_google_numpy_and_rest_docstrings_give_the_same_descriptions(fn: Callable[..., Any]) -> None:
     assert FunctionSource().add(fn).description == "Add up."
     assert [said["description"] for said in properties_of(fn).values()] == ["What to add.", "What to add."]
 
 
-def test_a_docstring_of_no_style_is_the_description_whole() -> None:
+def test_a_docstring_without_sections_is_used_whole_as_the_description() -> None:
     def opening(path: str) -> None:
         """Open a database.
 
@@ -182,7 +182,7 @@ def test_a_docstring_of_no_style_is_the_description_whole() -> None:
     assert description.splitlines()[2:] == [":memory: opens one that is not kept.", "Note: what is open stays open."]
 
 
-def test_what_an_annotation_says_of_a_parameter_stands_over_the_docstring() -> None:
+def test_a_description_in_an_annotation_overrides_the_docstring() -> None:
     def ask(a: Annotated[int, "from a text"], b: Annotated[int, Field(description="from a field")], c: int) -> None:
         """Ask.
 
@@ -199,7 +199,7 @@ def test_what_an_annotation_says_of_a_parameter_stands_over_the_docstring() -> N
     ]
 
 
-async def test_arguments_arrive_as_the_types_the_function_asks_for() -> None:
+async def test_arguments_are_converted_to_the_annotated_types() -> None:
     received: list[Any] = []
 
     def take(  # noqa: PLR0917
@@ -265,7 +265,7 @@ async def test_arguments_arrive_as_the_types_the_function_asks_for() -> None:
     ]
 
 
-async def test_an_omitted_argument_is_left_to_the_function() -> None:
+async def test_an_omitted_argument_gets_the_default_of_the_function() -> None:
     unset = object()
 
     def seen(a: int = 1, /, b: Any = unset) -> bool:
@@ -275,7 +275,7 @@ async def test_an_omitted_argument_is_left_to_the_function() -> None:
     assert (await call(seen)).text == "true"
 
 
-async def test_a_value_that_matches_the_schema_and_not_the_type_is_named() -> None:
+async def test_a_value_that_matches_the_schema_but_not_the_type_is_reported_with_its_path() -> None:
     def plan(days: list[date | int], node: Node) -> None:
         raise AssertionError("must not run")
 
@@ -286,7 +286,7 @@ async def test_a_value_that_matches_the_schema_and_not_the_type_is_named() -> No
     assert "`/node/when`" in refused.value.message
 
 
-async def test_the_call_itself_fills_in_context_and_progress() -> None:
+async def test_call_context_and_progress_are_filled_in_and_not_in_the_schema() -> None:
     heard: list[tuple[float, float | None, str | None]] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -314,7 +314,7 @@ async def test_the_call_itself_fills_in_context_and_progress() -> None:
     assert heard == [(1, 2, "async"), (1, 2, "thread")]
 
 
-async def test_open_keywords_become_additional_properties_and_cannot_reach_what_is_filled_in() -> None:
+async def test_extra_keywords_are_additional_properties_and_cannot_set_the_context() -> None:
     def tag(name: str, *, ctx: CallContext, **more: int) -> dict[str, Any]:
         return {"name": name, "principal": ctx.principal.id, **more}
 
@@ -324,7 +324,7 @@ async def test_open_keywords_become_additional_properties_and_cannot_reach_what_
         await call(tag, name="n", ctx=1)
 
 
-async def test_what_a_partial_has_bound_is_neither_shown_nor_changed() -> None:
+async def test_arguments_bound_by_a_partial_are_neither_shown_nor_changeable() -> None:
     def fetch(key: str, path: str, retries: int, **more: Any) -> str:
         return f"{key} {path} {retries} {more}"
 
@@ -350,7 +350,7 @@ class Counter:
         return self.add(by)
 
 
-async def test_bound_methods_callable_objects_and_lambdas_are_functions_too() -> None:
+async def test_bound_methods_callable_objects_and_lambdas_can_be_tools() -> None:
     counter = Counter()
     source = FunctionSource()
     tools = [source.add(counter.add), source.add(counter), source.add(lambda: counter.add(), name="lambda")]
@@ -365,7 +365,7 @@ async def test_bound_methods_callable_objects_and_lambdas_are_functions_too() ->
     assert [result.text for result in results] == ["1", "2", "3"]
 
 
-async def test_a_plain_function_may_hand_on_a_coroutine() -> None:
+async def test_a_plain_function_may_return_a_coroutine() -> None:
     counter = Counter()
 
     def later(by: int) -> Awaitable[int]:
@@ -398,12 +398,12 @@ def generator() -> Iterator[int]:
         (3, "is not callable"),
     ],
 )
-def test_what_cannot_be_a_tool_is_refused_with_the_reason(fn: Any, reason: str) -> None:
+def test_a_callable_that_cannot_be_a_tool_is_refused_with_the_reason(fn: Any, reason: str) -> None:
     with pytest.raises(InvalidTool, match=reason):
         FunctionSource().add(fn)
 
 
-def test_two_functions_of_one_name_are_refused() -> None:
+def test_two_functions_with_the_same_name_are_refused() -> None:
     source = FunctionSource()
     source.add(star_free)
     with pytest.raises(InvalidTool, match="already has a tool `star_free`"):
@@ -415,12 +415,12 @@ def star_free() -> None: ...
 
 
 @pytest.mark.parametrize("name", ["a.b", "a b", "-a"])
-def test_a_source_cannot_have_a_name_that_splits_ids(name: str) -> None:
+def test_a_source_name_that_would_split_tool_ids_is_refused(name: str) -> None:
     with pytest.raises(InvalidTool, match="is not a valid source name"):
         FunctionSource(name)
 
 
-async def test_a_schema_declared_by_hand_needs_nothing_but_a_callable() -> None:
+async def test_a_declared_schema_replaces_the_signature() -> None:
     source = FunctionSource()
     schema = {"properties": {"q": {"type": "string", "minLength": 1}}, "required": ["q"]}
 
@@ -524,9 +524,7 @@ def half() -> str:
         (half, {"content": [{"type": "text", "text": "a?b"}]}),
     ],
 )
-async def test_answers_are_written_as_text_and_as_structured_content(
-    fn: Callable[..., Any], wire: dict[str, Any]
-) -> None:
+async def test_answers_become_text_and_structured_content(fn: Callable[..., Any], wire: dict[str, Any]) -> None:
     assert (await call(fn)).wire == wire
 
 
@@ -539,11 +537,11 @@ async def test_structured_content_matches_the_output_schema(fn: Callable[..., An
 
 
 @pytest.mark.parametrize("fn", [text, nothing, untyped, whole, unknown])
-def test_a_function_that_promises_no_json_has_no_output_schema(fn: Callable[..., Any]) -> None:
+def test_a_function_without_a_json_return_type_has_no_output_schema(fn: Callable[..., Any]) -> None:
     assert FunctionSource().add(fn).output_schema is None
 
 
-async def test_a_function_that_raises_says_so_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_exception_becomes_an_error_result_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> None:
         raise LookupError("no such room")
 
@@ -562,7 +560,7 @@ async def test_a_function_that_raises_says_so_without_a_traceback(caplog: pytest
     assert [record.exc_info is not None for record in caplog.records] == [True] * 3
 
 
-async def test_an_answer_that_cannot_be_written_is_not_taken_for_a_call_that_did_not_run() -> None:
+async def test_an_answer_that_is_not_serializable_is_reported_as_a_tool_that_ran() -> None:
     def endless() -> Any:
         loop: list[Any] = []
         loop.append(loop)
@@ -590,7 +588,7 @@ async def test_an_unknown_tool_is_refused() -> None:
         FunctionSource().remove("none")
 
 
-async def test_plain_functions_run_beside_the_event_loop_with_its_context_variables() -> None:
+async def test_plain_functions_run_in_a_thread_with_the_context_variables_of_the_caller() -> None:
     request = contextvars.ContextVar[str]("request")
     request.set("seen")
     started, go_on = anyio.Event(), threading.Event()
@@ -613,7 +611,7 @@ async def test_plain_functions_run_beside_the_event_loop_with_its_context_variab
     assert results[0].text == "seen False"
 
 
-async def test_cancelling_a_call_leaves_its_thread_behind() -> None:
+async def test_cancelling_a_call_does_not_wait_for_its_thread() -> None:
     started, go_on = anyio.Event(), threading.Event()
     token = anyio.lowlevel.current_token()
 
@@ -630,7 +628,7 @@ async def test_cancelling_a_call_leaves_its_thread_behind() -> None:
     go_on.set()
 
 
-async def test_changes_are_told_once_for_all_that_happened_meanwhile() -> None:
+async def test_several_changes_are_reported_once() -> None:
     async with FunctionSource() as source:
         source.add(text)
         changes = source.changes()
@@ -644,7 +642,7 @@ async def test_changes_are_told_once_for_all_that_happened_meanwhile() -> None:
     assert [change async for change in changes] == []
 
 
-async def test_changes_are_heard_from_any_thread_and_by_everybody() -> None:
+async def test_changes_from_any_thread_are_reported_to_every_listener() -> None:
     async with FunctionSource() as source:
         heard: list[str] = []
 
@@ -662,7 +660,7 @@ async def test_changes_are_heard_from_any_thread_and_by_everybody() -> None:
         assert sorted(heard) == ["first", "second"]
 
 
-def test_whoever_stopped_listening_is_no_burden() -> None:
+def test_a_listener_on_a_closed_event_loop_does_no_harm() -> None:
     source = FunctionSource()
 
     async def listen() -> None:
@@ -675,7 +673,7 @@ def test_whoever_stopped_listening_is_no_burden() -> None:
     source.add(text)  # the loop is closed
 
 
-def test_functions_added_from_many_threads_are_all_there() -> None:
+def test_functions_added_from_many_threads_are_all_listed() -> None:
     source = FunctionSource()
     threads = [threading.Thread(target=source.add, args=(text,), kwargs={"name": f"t{n}"}) for n in range(20)]
     for thread in threads:
@@ -694,7 +692,7 @@ names = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True).filter(
 @given(
     st.dictionaries(names, st.integers() | st.text(st.characters(codec="utf-8")) | st.none() | st.lists(st.booleans()))
 )
-def test_what_a_function_is_given_is_what_was_sent(arguments: dict[str, Any]) -> None:
+def test_a_function_receives_exactly_the_arguments_that_were_sent(arguments: dict[str, Any]) -> None:
     def echo(**given: Any) -> Any:
         return given
 

@@ -1,4 +1,4 @@
-"""Taking turns at a source: how many at once, who waits, who is refused, and what becomes of those who leave."""
+"""A limit on the calls of a source: running calls, the queue, refused calls and cancelled calls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PATIENT = Patience(start_s=30, list_s=30, call_s=30)
 
 
 class Held(ScriptedSource):
-    """Begins every call and ends none before it is let go of; `begun` has them in their order."""
+    """Starts every call and ends it only after `let_go`; `begun` lists the calls in order."""
 
     def __init__(self) -> None:
         super().__init__("bench", [SAW])
@@ -79,7 +79,7 @@ class Held(ScriptedSource):
 
 
 class Callers:
-    """Callers of `limited`, by number: what they got, and a way to make them leave."""
+    """Callers of `limited`, by number: their results, and a way to cancel them."""
 
     def __init__(self, limited: LimitedSource, tasks: TaskGroup) -> None:
         self._limited = limited
@@ -132,7 +132,7 @@ def double(number: int) -> int:
 
 
 @pytest.mark.parametrize("capacity", [Capacity(), Capacity(1, 16), Capacity(16, 0)])
-async def test_a_limited_source_keeps_the_contract_of_a_source(capacity: Capacity) -> None:
+async def test_a_limited_source_passes_the_source_contract(capacity: Capacity) -> None:
     def make() -> Source:
         source = FunctionSource()
         source.add(double)
@@ -144,7 +144,7 @@ async def test_a_limited_source_keeps_the_contract_of_a_source(capacity: Capacit
     await check_listing(make)
 
 
-async def test_a_limited_server_keeps_the_contract_of_a_source() -> None:
+async def test_a_limited_server_passes_the_source_contract() -> None:
     def make() -> Source:
         return LimitedSource(McpSource("bench", faulty_server(), patience=PATIENT), Capacity(2, 14))
 
@@ -183,7 +183,7 @@ async def test_progress_context_and_changes_pass_through() -> None:
             source.offer(SAW)
 
 
-async def test_a_source_without_prompts_and_resources_has_none_behind_its_limit_either() -> None:
+async def test_a_limited_source_refuses_prompts_if_the_inner_source_has_none() -> None:
     with pytest.raises(ToolFailed, match="no prompts or resources"):
         await LimitedSource(ScriptedSource("bench")).fetch("prompts/get", {}, CallContext())
 
@@ -191,7 +191,7 @@ async def test_a_source_without_prompts_and_resources_has_none_behind_its_limit_
 # -- turns ------------------------------------------------------------------------------------------------------------
 
 
-async def test_only_so_many_run_at_once_and_the_others_follow_in_the_order_in_which_they_came() -> None:
+async def test_only_a_limited_number_run_at_once_and_the_others_follow_in_order() -> None:
     async with callers(at_once=2, in_line=3) as (who, held, limited):
         for number in range(5):
             await who.come(number, fetching=number % 2 == 1)
@@ -205,7 +205,7 @@ async def test_only_so_many_run_at_once_and_the_others_follow_in_the_order_in_wh
         assert who.got == {number: number for number in range(5)}
 
 
-async def test_one_beyond_the_line_is_refused_at_once_and_told_how_many_wait() -> None:
+async def test_a_call_beyond_the_queue_is_refused_at_once_with_the_number_waiting() -> None:
     async with callers(at_once=2, in_line=1) as (who, held, _):
         for number in range(4):
             await who.come(number)
@@ -221,7 +221,7 @@ async def test_one_beyond_the_line_is_refused_at_once_and_told_how_many_wait() -
         assert who.refused == {}, "there is room in the line again"
 
 
-async def test_without_a_line_nobody_waits() -> None:
+async def test_without_a_queue_a_call_over_the_limit_is_refused() -> None:
     async with callers(at_once=1, in_line=0) as (who, held, _):
         await who.come(0)
         await who.come(1)
@@ -232,7 +232,7 @@ async def test_without_a_line_nobody_waits() -> None:
         assert held.begun == [0, 2]
 
 
-async def test_who_is_cancelled_in_line_leaves_it_and_was_never_sent() -> None:
+async def test_a_call_cancelled_in_the_queue_leaves_it_and_is_never_sent() -> None:
     async with callers(at_once=1, in_line=2) as (who, held, limited):
         for number in range(3):
             await who.come(number)
@@ -243,7 +243,7 @@ async def test_who_is_cancelled_in_line_leaves_it_and_was_never_sent() -> None:
         assert held.begun == [0, 2]
 
 
-async def test_who_is_cancelled_while_running_makes_room() -> None:
+async def test_a_call_cancelled_while_running_makes_room_for_the_next() -> None:
     async with callers(at_once=1, in_line=1) as (who, held, limited):
         await who.come(0)
         await who.come(1)
@@ -252,17 +252,17 @@ async def test_who_is_cancelled_while_running_makes_room() -> None:
         assert (limited.running, limited.waiting) == (1, 0)
 
 
-async def test_a_turn_that_comes_as_its_caller_leaves_goes_to_the_next() -> None:
+async def test_a_slot_that_frees_up_as_its_caller_cancels_goes_to_the_next_caller() -> None:
     async with callers(at_once=1, in_line=2) as (who, held, limited):
         for number in range(3):
             await who.come(number)
         held.let_go(0)
-        await who.leave(1)  # in the same moment
+        await who.leave(1)  # at the same moment
         assert held.begun[-1] == 2
         assert (limited.running, limited.waiting) == (1, 0)
 
 
-async def test_a_source_that_fails_gives_its_place_back() -> None:
+async def test_a_source_that_fails_releases_its_slot() -> None:
     source = ScriptedSource("bench", [SAW])
     limited = LimitedSource(source, Capacity(1, 0))
     source.failure = SourceUnavailable("The bench is locked.")
@@ -275,7 +275,7 @@ async def test_a_source_that_fails_gives_its_place_back() -> None:
 # -- deadlines --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_deadline_that_passes_in_line_is_told_as_nothing_sent() -> None:
+async def test_a_deadline_that_passes_in_the_queue_is_retryable_because_nothing_was_sent() -> None:
     async with callers(at_once=1, in_line=1) as (who, held, limited):
         await who.come(0)
         with pytest.raises(SourceUnavailable, match="nothing was sent") as over:
@@ -284,8 +284,8 @@ async def test_a_deadline_that_passes_in_line_is_told_as_nothing_sent() -> None:
         assert (held.begun, limited.waiting) == ([0], 0)
 
 
-async def test_a_deadline_that_passes_in_line_is_told_so_to_who_calls_the_tool_too() -> None:
-    """Where the same deadline cancels the whole call: in line it is known that another try does no harm."""
+async def test_a_tool_call_whose_deadline_passes_in_the_queue_is_retryable() -> None:
+    """The same deadline cancels the whole call. A call in the queue was not sent, so a retry does no harm."""
     held = Held()
     registry = ToolRegistry()
     registry.register_source(SourceEntry(LimitedSource(held, Capacity(1, 50)), SourceStatus.READY), [SAW])
@@ -309,7 +309,7 @@ async def test_a_deadline_that_passes_in_line_is_told_so_to_who_calls_the_tool_t
         first.cancel_scope.cancel()
 
 
-async def test_a_deadline_that_passes_while_the_tool_runs_is_not() -> None:
+async def test_a_deadline_that_passes_while_the_tool_runs_is_not_retryable() -> None:
     held = Held()
     registry = ToolRegistry()
     registry.register_source(SourceEntry(LimitedSource(held, Capacity(1, 1)), SourceStatus.READY), [SAW])
@@ -324,7 +324,7 @@ async def test_a_deadline_that_passes_while_the_tool_runs_is_not() -> None:
 # -- many -------------------------------------------------------------------------------------------------------------
 
 
-async def test_of_a_hundred_callers_half_of_whom_leave_the_line_the_rest_are_all_served_once(tmp_path: Path) -> None:
+async def test_with_half_of_a_hundred_callers_cancelled_the_others_are_each_served_once(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     source = McpSource("bench", faulty_server("--log", str(log)), patience=PATIENT)
     limited = LimitedSource(source, Capacity(3, 97))
@@ -335,7 +335,7 @@ async def test_of_a_hundred_callers_half_of_whom_leave_the_line_the_rest_are_all
 
         async def call(number: int) -> None:
             with scopes[number]:
-                if number < 3:  # holds its place until the others have left
+                if number < 3:  # holds its slot until the others are cancelled
                     result = await limited.call_tool(tools["slow"], {"steps": 0, "hold": True}, CallContext())
                 else:
                     result = await limited.call_tool(tools["add"], {"a": number, "b": 1000}, CallContext())
@@ -363,10 +363,8 @@ STEPS = st.lists(st.tuples(st.sampled_from(["come", "leave", "end"]), st.integer
 
 @settings(max_examples=examples(60), deadline=None)
 @given(at_once=st.integers(1, 4), in_line=st.integers(0, 5), steps=STEPS)
-def test_whoever_comes_and_leaves_the_line_is_as_a_list_would_keep_it(
-    at_once: int, in_line: int, steps: list[Step]
-) -> None:
-    """Against the plainest model: two lists."""
+def test_running_and_waiting_calls_match_a_model_of_two_lists(at_once: int, in_line: int, steps: list[Step]) -> None:
+    """Compare with the simplest model: two lists."""
 
     async def main() -> None:
         running: list[int] = []

@@ -1,4 +1,4 @@
-"""Plugins in a crib: what their authors write, and that nothing of it harms anybody else."""
+"""Plugins in a catalog: what their authors may write, and that their faults do not affect other sources."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Made(Plugin):
 
 
 class Async(Made):
-    """The same on the event loop."""
+    """A `Made` plugin whose `execute` runs on the event loop."""
 
     async def execute(self, tool_name: str, arguments: Mapping[str, Any], context: CallContext) -> PluginAnswer:  # type: ignore[override]
         await anyio.lowlevel.checkpoint()
@@ -87,7 +87,7 @@ def answering(value: Any) -> Execute:
 
 @asynccontextmanager
 async def crib_of(*those: Plugin) -> AsyncGenerator[Toolcrib]:
-    """A crib over these plugins and a function `beside` that goes on working."""
+    """A crib with these plugins and a function `beside`, which must still work at the end."""
     crib = Toolcrib()
     crib.add(lambda: "fine", name="beside", description="Works.")
     for plugin in those:
@@ -117,13 +117,13 @@ def reason(crib: Toolcrib, name: str = "made") -> str:
 
 
 @pytest.mark.parametrize("kind", [Made, Async])
-async def test_a_plugin_keeps_the_contract_of_a_source(kind: type[Made]) -> None:
+async def test_a_plugin_passes_the_source_contract(kind: type[Made]) -> None:
     await check_source(
         lambda: PluginDispatcher().add(kind()), tool="double", arguments={"number": 1}, other_arguments={"number": 2}
     )
 
 
-async def test_the_tools_of_a_plugin_are_found_expanded_and_called_and_its_version_is_known() -> None:
+async def test_the_tools_of_a_plugin_can_be_found_expanded_and_called() -> None:
     async with crib_of(Made()) as crib:
         assert crib.search_tools("double a number").results[0].tool_id == "made.double"
         assert (await call(crib, "made.double", number=4)).structured_content == {"result": 8}
@@ -132,7 +132,7 @@ async def test_the_tools_of_a_plugin_are_found_expanded_and_called_and_its_versi
         assert entry.trusted
 
 
-async def test_a_plain_execute_runs_in_a_thread_and_an_async_one_on_the_event_loop() -> None:
+async def test_a_synchronous_execute_runs_in_a_thread_and_an_async_one_on_the_event_loop() -> None:
     def where(tool_name: str, arguments: Mapping[str, Any], context: CallContext) -> str:
         return f"{threading.current_thread() is threading.main_thread()} {HERE.get()}"
 
@@ -143,7 +143,7 @@ async def test_a_plain_execute_runs_in_a_thread_and_an_async_one_on_the_event_lo
         assert (await call(crib, "looped.double")).text == "True in the test"
 
 
-async def test_a_plugin_that_blocks_holds_up_nobody_else_not_even_itself() -> None:
+async def test_a_blocking_call_of_a_plugin_does_not_delay_other_calls() -> None:
     go_on = threading.Event()
 
     def wait(tool_name: str, arguments: Mapping[str, Any], context: CallContext) -> str:
@@ -156,7 +156,7 @@ async def test_a_plugin_that_blocks_holds_up_nobody_else_not_even_itself() -> No
         go_on.set()
 
 
-async def test_calls_that_never_end_take_no_more_than_their_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_that_never_end_occupy_a_limited_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "MOST_CALLS", 2)
     go_on = threading.Event()
 
@@ -164,7 +164,7 @@ async def test_calls_that_never_end_take_no_more_than_their_number_of_threads(mo
         return str(go_on.wait(30))
 
     async with crib_of(Made(run=wait)) as crib:
-        for _ in range(2):  # given up, and running on
+        for _ in range(2):  # the caller gives up, and the call runs on
             handle, hurried = crib.expand_tool("made.double").handle, CallContext().within(0.01)
             with pytest.raises(SourceUnavailable, match="within the time limit of your request"):
                 await crib.call_tool(handle, context=hurried)
@@ -185,7 +185,7 @@ async def test_calls_that_never_end_take_no_more_than_their_number_of_threads(mo
             await again()
 
 
-async def test_a_call_for_which_there_is_no_thread_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_that_gets_no_thread_does_not_count_as_running(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -199,7 +199,7 @@ async def test_a_call_for_which_there_is_no_thread_takes_no_place(monkeypatch: p
         assert (await call(crib, "made.double")).structured_content == {"result": 0}
 
 
-async def test_a_plugin_may_run_an_event_loop_of_its_own() -> None:
+async def test_a_plugin_may_run_its_own_event_loop() -> None:
     async def answer() -> str:
         return "from within"
 
@@ -221,13 +221,13 @@ async def test_a_plugin_may_run_an_event_loop_of_its_own() -> None:
         (ToolResult.of({"a": 1}, text="one"), "one", {"a": 1}),
     ],
 )
-async def test_text_json_nothing_and_results_can_all_be_answered(value: Any, text: str, structured: Any) -> None:
+async def test_a_plugin_may_return_text_json_none_or_a_tool_result(value: Any, text: str, structured: Any) -> None:
     async with crib_of(Made(run=answering(value))) as crib:
         result = await call(crib, "made.double")
         assert (result.text, result.structured_content, result.is_error) == (text, structured, False)
 
 
-async def test_an_answer_in_words_is_structured_where_the_tool_has_an_output_schema() -> None:
+async def test_a_text_answer_is_structured_if_the_tool_has_an_output_schema() -> None:
     schema = {"type": "object", "properties": {"result": {"type": "string"}}, "required": ["result"]}
     offered = [Tool("made", "double", output_schema=schema)]
     async with crib_of(Made(offered=offered, run=answering("words"))) as crib:
@@ -250,7 +250,7 @@ async def test_a_plugin_cannot_change_the_arguments_of_its_caller() -> None:
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
-def test_a_second_plugin_of_one_name_is_refused_and_the_first_stays() -> None:
+def test_a_second_plugin_with_the_same_name_is_refused() -> None:
     crib = Toolcrib()
     crib.add_plugin(Made())
     with pytest.raises(InvalidTool, match="a plugin named `made` already exists"):
@@ -258,7 +258,7 @@ def test_a_second_plugin_of_one_name_is_refused_and_the_first_stays() -> None:
     crib.add_plugin(Made(name="other"))
 
 
-async def test_a_plugin_with_the_name_of_another_source_is_refused_and_leaves_nothing_behind() -> None:
+async def test_a_plugin_with_the_name_of_a_different_source_is_refused_again_and_again() -> None:
     crib = Toolcrib()
     crib.add(lambda: 1, name="one")
     for _ in range(2):
@@ -266,18 +266,18 @@ async def test_a_plugin_with_the_name_of_another_source_is_refused_and_leaves_no
             crib.add_plugin(Made(name="functions"))
 
 
-def test_a_plugin_that_repeats_a_name_is_refused() -> None:
+def test_a_plugin_with_two_tools_of_the_same_name_is_refused() -> None:
     with pytest.raises(InvalidTool, match="two of its tools are named `a`"):
         Toolcrib().add_plugin(Made(offered=[Tool("made", "a"), Tool("made", "b"), Tool("made", "a")]))
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "two words", 7])
-def test_a_plugin_whose_name_cannot_name_a_source_is_refused(name: Any) -> None:
+def test_a_plugin_with_an_invalid_source_name_is_refused(name: Any) -> None:
     with pytest.raises(InvalidTool):
         Toolcrib().add_plugin(Made(name=name))
 
 
-async def test_a_tool_that_cannot_be_used_is_set_aside_alone() -> None:
+async def test_only_the_unusable_tools_of_a_plugin_are_set_aside() -> None:
     offered = [
         Tool("made", "good"),
         Tool("made", "schema", input_schema={"type": "nothing"}),
@@ -309,7 +309,7 @@ BAD_EXAMPLE = ToolExample("Wrong", {"number": "many"})
         Tool("made", "bad", metadata=ToolMetadata(usage_hint="half \ud800 a character")),
     ],
 )
-async def test_a_tool_with_a_value_of_another_kind_is_set_aside_and_no_answer_is_lost(wrong: Tool) -> None:
+async def test_a_tool_with_a_value_of_the_wrong_type_is_set_aside_and_answers_stay_serializable(wrong: Tool) -> None:
     async with crib_of(Made(offered=[Tool("made", "good"), wrong])) as crib:
         assert [tool_id for tool_id in crib.view().tools if tool_id.startswith("made.")] == ["made.good"]
         assert len(entry_of(crib).set_aside) == 1
@@ -318,7 +318,7 @@ async def test_a_tool_with_a_value_of_another_kind_is_set_aside_and_no_answer_is
             json.dumps(answer.to_wire(), ensure_ascii=False).encode()
 
 
-async def test_lists_where_tuples_belong_and_a_title_that_is_none_are_put_right() -> None:
+async def test_lists_in_metadata_become_tuples_and_an_invalid_title_is_dropped() -> None:
     said = ToolMetadata(category=cast("tuple[str, ...]", ["tools"]), tags=cast("tuple[str, ...]", ["a"]))
     async with crib_of(Made(offered=[Tool("made", "good", title=cast("str", 7), metadata=said)])) as crib:
         assert crib.view().tools["made.good"].metadata == ToolMetadata(category=("tools",), tags=("a",))
@@ -331,7 +331,7 @@ SECRET = "/home/ada/.token"
 
 
 class Stop(BaseException):
-    """What is no `Exception`, as some frameworks have of their own."""
+    """A `BaseException` that is not an `Exception`, as some frameworks define."""
 
 
 FAULTS: Mapping[str, tuple[Made, str]] = {
@@ -346,7 +346,7 @@ FAULTS: Mapping[str, tuple[Made, str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_plugin_that_cannot_be_listed_is_told_of_in_words_and_the_rest_goes_on(
+async def test_a_plugin_that_cannot_be_listed_is_reported_and_the_others_work(
     fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     plugin, words = FAULTS[fault]
@@ -372,7 +372,7 @@ async def test_a_plugin_that_cannot_be_listed_is_told_of_in_words_and_the_rest_g
         (Stop("at once"), "Stop: at once"),
     ],
 )
-async def test_a_tool_that_raises_answers_with_a_failure_and_logs_the_traceback(
+async def test_a_tool_that_raises_gives_an_error_result_and_logs_the_traceback(
     kind: type[Made], error: BaseException, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with crib_of(kind(run=raising(error))) as crib:
@@ -384,7 +384,7 @@ async def test_a_tool_that_raises_answers_with_a_failure_and_logs_the_traceback(
 
 
 @pytest.mark.parametrize("kind", [Made, Async])
-async def test_a_plugin_has_its_own_words_for_the_model(kind: type[Made]) -> None:
+async def test_a_tool_failed_error_of_a_plugin_reaches_the_caller(kind: type[Made]) -> None:
     async with crib_of(kind(run=raising(ToolFailed("Use a number above 0.")))) as crib:
         with pytest.raises(ToolFailed, match="above 0"):
             await call(crib, "made.double")
@@ -403,7 +403,7 @@ async def test_a_plugin_has_its_own_words_for_the_model(kind: type[Made]) -> Non
         ToolResult({"content": [{"type": "text", "text": object()}]}),
     ],
 )
-async def test_an_answer_that_is_none_is_a_failure_in_words(kind: type[Made], nonsense: Any) -> None:
+async def test_an_invalid_answer_becomes_a_readable_error_result(kind: type[Made], nonsense: Any) -> None:
     async with crib_of(kind(run=answering(nonsense))) as crib:
         result = await call(crib, "made.double")
         assert result.is_error
@@ -411,12 +411,12 @@ async def test_an_answer_that_is_none_is_a_failure_in_words(kind: type[Made], no
         assert "object at" not in result.text
 
 
-async def test_half_a_character_in_an_answer_is_sent_as_a_mark() -> None:
+async def test_a_lone_surrogate_in_an_answer_is_replaced_by_a_question_mark() -> None:
     async with crib_of(Made(run=answering("a\ud800"))) as crib:
         assert (await call(crib, "made.double")).text == "a?"
 
 
-async def test_something_that_the_plugin_waited_for_and_was_cancelled_does_not_cancel_its_caller() -> None:
+async def test_a_cancelled_task_inside_a_plugin_does_not_cancel_the_caller() -> None:
     async def wait(tool_name: str, arguments: Mapping[str, Any], context: CallContext) -> str:
         waited_for = asyncio.ensure_future(asyncio.sleep(30))
         waited_for.cancel()
@@ -428,7 +428,7 @@ async def test_something_that_the_plugin_waited_for_and_was_cancelled_does_not_c
         assert (result.is_error, "was cancelled" in result.text) == (True, True)
 
 
-async def test_a_call_that_is_cancelled_ends_and_the_plugin_hears_of_it() -> None:
+async def test_cancelling_a_call_cancels_the_plugin() -> None:
     heard: list[str] = []
 
     async def wait(tool_name: str, arguments: Mapping[str, Any], context: CallContext) -> str:
@@ -446,7 +446,7 @@ async def test_a_call_that_is_cancelled_ends_and_the_plugin_hears_of_it() -> Non
     assert heard == ["began", "cancelled"]
 
 
-async def test_a_plugin_that_never_says_what_it_has_fails_and_is_not_asked_twice_at_once(
+async def test_a_plugin_that_does_not_finish_listing_fails_and_is_not_loaded_twice_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(plugins, "LIST_S", 0.01)
@@ -472,7 +472,7 @@ async def test_a_plugin_that_never_says_what_it_has_fails_and_is_not_asked_twice
 # -- availability -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_plugin_that_is_not_available_says_what_to_do_and_is_asked_again(
+async def test_an_unavailable_plugin_reports_its_hint_and_is_checked_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
@@ -488,7 +488,7 @@ async def test_a_plugin_that_is_not_available_says_what_to_do_and_is_asked_again
     assert not caplog.records, "what a plugin says itself is no fault"
 
 
-async def test_a_plugin_that_goes_away_is_not_run_and_the_catalog_says_so_too() -> None:
+async def test_a_plugin_that_becomes_unavailable_is_not_run_and_is_marked_as_failed() -> None:
     ran: list[str] = []
 
     def run(tool_name: str, arguments: Mapping[str, Any], context: CallContext) -> None:

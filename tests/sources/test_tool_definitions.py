@@ -1,4 +1,4 @@
-"""MCP tool definitions, whole and broken."""
+"""Reading MCP tool definitions, valid and invalid."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_definition_keeps_everything_that_was_sent() -> None:
     assert tool.output_schema == {"type": "object"}
 
 
-def test_tags_that_a_fastmcp_server_sends_are_the_tools_tags() -> None:
+def test_tags_sent_by_a_fastmcp_server_become_the_tags_of_the_tool() -> None:
     def tags(meta: Any) -> tuple[str, ...]:
         return read_definition("s", {"name": "t", "inputSchema": {}, "_meta": meta}).metadata.tags
 
@@ -55,7 +55,7 @@ def test_tags_that_a_fastmcp_server_sends_are_the_tools_tags() -> None:
 @pytest.mark.parametrize(
     "schema", [True, {}, {"properties": {"a": {}}}, {"type": ["object", "null"]}, {"anyOf": [{"required": ["a"]}]}]
 )
-def test_an_input_schema_that_does_not_insist_on_its_type_is_one_of_an_object(schema: Any) -> None:
+def test_an_input_schema_without_a_strict_type_still_requires_an_object(schema: Any) -> None:
     tool = read_definition("s", {"name": "t", "inputSchema": schema})
     assert tool.arguments.is_valid({"a": 1})
     assert not tool.arguments.is_valid([])
@@ -80,7 +80,7 @@ def test_an_input_schema_that_does_not_insist_on_its_type_is_one_of_an_object(sc
         ({"name": "t\ud800", "inputSchema": {}}, "half a surrogate pair"),
     ],
 )
-def test_a_definition_that_cannot_be_used_is_refused_with_the_reason(wire: Any, reason: str) -> None:
+def test_an_unusable_definition_is_refused_with_the_reason(wire: Any, reason: str) -> None:
     with pytest.raises(InvalidTool) as refused:
         read_definition("s", wire)
     assert reason in refused.value.message
@@ -88,7 +88,7 @@ def test_a_definition_that_cannot_be_used_is_refused_with_the_reason(wire: Any, 
 
 @pytest.mark.parametrize("side", ["inputSchema", "outputSchema"])
 @pytest.mark.parametrize("levels", [100, 5_000])
-def test_a_definition_whose_schema_could_not_be_sent_is_set_aside_alone(side: str, levels: int) -> None:
+def test_only_the_definition_with_a_too_deeply_nested_schema_is_set_aside(side: str, levels: int) -> None:
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(levels):
         schema = {"type": "object", "properties": {"a": schema}}
@@ -98,7 +98,7 @@ def test_a_definition_whose_schema_could_not_be_sent_is_set_aside_alone(side: st
     assert set_aside == (SetAside("deep", "its schema is nested too deeply"),)
 
 
-def test_one_bad_definition_is_set_aside_alone() -> None:
+def test_only_the_bad_definitions_are_set_aside() -> None:
     good: dict[str, Any] = {"name": "good", "inputSchema": {}, "description": None}
     tools, set_aside = read_definitions("s", [good, {"name": "bad"}, None, {**good, "description": "again"}])
     assert [(tool.name, tool.description) for tool in tools] == [("good", "")]
@@ -116,13 +116,13 @@ def test_names_that_differ_only_in_case_are_two_tools() -> None:
 
 
 @given(st.lists(json_values | st.fixed_dictionaries({"name": json_values, "inputSchema": json_values}), max_size=4))
-def test_whatever_a_source_sends_each_definition_is_either_taken_or_set_aside(wires: list[Any]) -> None:
+def test_every_definition_is_either_accepted_or_set_aside(wires: list[Any]) -> None:
     tools, set_aside = read_definitions("s", wires)
     assert len(tools) + len(set_aside) == len(wires)
     assert len({tool.id for tool in tools}) == len(tools)
 
 
-def test_a_name_that_is_too_long_sets_its_definition_aside_and_long_tags_are_cut() -> None:
+def test_a_definition_with_a_too_long_name_is_set_aside_and_long_tags_are_cut() -> None:
     meta = {"fastmcp": {"tags": ["t" * 100_000, "short"]}}
     wires: list[dict[str, Any]] = [
         {"name": "n" * 100_000, "inputSchema": {}},
@@ -144,7 +144,7 @@ TOO_MUCH: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("much", TOO_MUCH)
-def test_a_definition_that_is_too_long_is_set_aside_alone(much: dict[str, Any]) -> None:
+def test_only_the_definition_that_is_too_long_is_set_aside(much: dict[str, Any]) -> None:
     good = {"name": "good", "inputSchema": {"type": "object"}}
     tools, set_aside = read_definitions("bench", [{**good, "name": "long", **much}, good])
     assert [tool.name for tool in tools] == ["good"]
@@ -152,6 +152,6 @@ def test_a_definition_that_is_too_long_is_set_aside_alone(much: dict[str, Any]) 
     assert set_aside[0].reason.endswith("bytes as JSON, more than 1,000,000")
 
 
-def test_a_long_definition_within_the_bound_is_taken() -> None:
+def test_a_long_definition_within_the_limit_is_accepted() -> None:
     wire = {"name": "long", "description": "x" * (MAX_BYTES - 200), "inputSchema": {"type": "object"}}
     assert [tool.name for tool in read_definitions("bench", [wire])[0]] == ["long"]

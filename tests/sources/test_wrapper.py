@@ -1,4 +1,4 @@
-"""A wrapper that changes nothing: whoever asks it gets what the source inside gives."""
+"""A wrapper that changes nothing passes each request to the inner source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SAW = tool("bench.saw", "Cut a board.")
 
 
 class Asked(ScriptedSource):
-    """Has prompts and resources besides, and keeps all that it is asked, as it came."""
+    """A source with prompts and resources that records every request."""
 
     def __init__(self) -> None:
         super().__init__("bench", [SAW])
@@ -77,7 +77,7 @@ def double(number: int) -> int:
     return 2 * number
 
 
-async def test_a_wrapper_keeps_the_contract_of_a_source() -> None:
+async def test_a_wrapper_passes_the_source_contract() -> None:
     def of_functions() -> Source:
         source = FunctionSource()
         source.add(double)
@@ -92,7 +92,7 @@ async def test_a_wrapper_keeps_the_contract_of_a_source() -> None:
     await check_source(of_a_server, tool="add", arguments={"a": 1, "b": 2}, other_arguments={"a": 3, "b": 4})
 
 
-async def test_all_that_a_wrapper_is_asked_reaches_the_source_inside_as_it_came() -> None:
+async def test_every_request_to_a_wrapper_reaches_the_inner_source_unchanged() -> None:
     source, context, mishap = Asked(), CallContext(), ValueError("a mishap of whoever uses it")
     wrapper = WrapperSource(source)
     assert wrapper.name == "bench"
@@ -113,7 +113,7 @@ async def test_all_that_a_wrapper_is_asked_reaches_the_source_inside_as_it_came(
     ]
 
 
-async def test_a_change_of_the_source_inside_is_heard_outside() -> None:
+async def test_a_change_of_the_inner_source_is_reported_by_the_wrapper() -> None:
     source = ScriptedSource("bench", [SAW])
 
     async def heard() -> None:
@@ -126,7 +126,7 @@ async def test_a_change_of_the_source_inside_is_heard_outside() -> None:
             source.offer()
 
 
-async def test_what_the_source_inside_cannot_do_is_refused_in_its_name() -> None:
+async def test_a_request_that_the_inner_source_does_not_support_is_refused_in_its_name() -> None:
     wrapper = WrapperSource(ScriptedSource("bench", [SAW]))
     with pytest.raises(ToolFailed, match="`bench` offers no prompts or resources"):
         await wrapper.fetch("prompts/get", {}, CallContext())

@@ -1,4 +1,4 @@
-"""An editor in memory, for tests of what asks it; the wire is not in it."""
+"""An in-memory editor for tests of its callers. It does not use the wire protocol."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ SESSION = "session-1"
 
 
 def descriptor(name: str, kind: str = "other", /, **fields: Any) -> dict[str, Any]:
-    """One on the wire."""
+    """Return a descriptor in its wire form."""
     return {"name": name, "kind": kind, "description": f"Does {name}.", "parameters": {"type": "object"}, **fields}
 
 
 def described(required: Sequence[str] = (), /, **types: str) -> dict[str, Any]:
-    """A schema of an object with properties of these types."""
+    """Return an object schema with properties of these types."""
     return {
         "type": "object",
         "properties": {name: {"type": kind} for name, kind in types.items()},
@@ -55,7 +55,7 @@ class Running:
 
 @dataclass
 class Editor:
-    """A `ClientPort`. A method that stands in `hanging` is never answered, one in `failing` raises that."""
+    """A `ClientPort`. A method in `hanging` is never answered. A method in `failing` raises the given exception."""
 
     offer: ClientOffer = ALL
     catalog: object = field(default_factory=lambda: {"tools": []})
@@ -63,18 +63,18 @@ class Editor:
     answer: Callable[[str, Mapping[str, Any]], Any] = lambda name, arguments: {"content": []}
     preview: object = field(default_factory=lambda: {"diffs": []})
     exit: TerminalExit | None = field(default_factory=lambda: TerminalExit(0))
-    """How every command ends at once; None where it runs until it is killed."""
+    """How every command ends at once; None if it runs until it is killed."""
     output: str = ""
     is_truncated: bool = False
     hanging: set[str] = field(default_factory=set[str])
     failing: dict[str, Exception] = field(default_factory=dict[str, Exception])
     asked: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
-    """Every request, with what it was about."""
+    """Every request: the method and its subject."""
     reached: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
     let_go: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
-    """Answers that wait for these events."""
+    """Events that a method waits for before it answers."""
     terminals: dict[str, Running] = field(default_factory=dict[str, Running])
-    """Those that are not released."""
+    """Terminals that are not released."""
     call_ids: list[str | None] = field(default_factory=list[str | None])
 
     @property
@@ -94,7 +94,7 @@ class Editor:
             raise self.failing[method]
 
     async def until(self, method: str) -> None:
-        """Wait until the request has come."""
+        """Wait until the request has arrived."""
         await self.reached.setdefault(method, anyio.Event()).wait()
 
     async def discover_tools(self, session_id: str) -> Any:
@@ -175,7 +175,7 @@ class Editor:
         grace_s: float = 30.0,
         on_terminal: TerminalListener = ignore_terminal,
     ) -> EditorSource:
-        """The tools of a session with it. What is waited for, only a test that fails waits for."""
+        """Return the tools of a session with this editor. Only a failing test waits for the full timeouts."""
         return EditorSource(self, SESSION, cwd=cwd, timeout_s=timeout_s, grace_s=grace_s, on_terminal=on_terminal)
 
 

@@ -1,7 +1,6 @@
-"""An editor that has an MCP server in itself, on its end of a socket: what it is sent, and what it says.
+"""An editor that contains an MCP server, at its end of a socket.
 
-It speaks either form of MCP-over-ACP, as the form's publication puts it, and hands the messages on to a server of the
-MCP SDK that it runs.
+The editor speaks both forms of MCP-over-ACP, as published, and forwards the messages to a server of the MCP SDK.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ Json = dict[str, Any]
 Kind = Literal["connected, legacy", "connected, modern", "on its own"]
 
 KINDS: tuple[Kind, ...] = ("connected, legacy", "connected, modern", "on its own")
-"""The form with connections, before a server of either era, and the form without."""
+"""The form with connections, for a legacy and a modern server, and the form without connections."""
 
 SERVER_ID = "server-1"
 
 
 class Editor:
-    """What a test sees and does on the editor's end."""
+    """The editor's end of the connection, as a test sees and controls it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kind: Kind) -> None:
         self._reader = reader
@@ -42,24 +41,24 @@ class Editor:
         self.kind = kind
         self.server = bench()
         self.got: list[Json] = []
-        """What it was sent."""
+        """The messages that the editor received."""
         self.instead: dict[str, Callable[[Json], Json | None]] = {}
-        """By the method of MCP: what it answers in place of its server, but for the id; None for nothing at all."""
+        """By MCP method: the answer without its id, sent in place of the server's answer; None sends no answer."""
         self.renumbers = False
-        """Whether it counts for itself what it hands on to the server (the form with connections)."""
+        """Whether the editor assigns its own ids to forwarded requests (the form with connections)."""
         self._sessions: dict[str, asyncio.Queue[Json]] = {}
-        """By connection: what goes to its server."""
+        """By connection: the messages for its server."""
         self._numbers = iter(range(1, 1_000_000))
         self._asked: dict[int, tuple[str, str | int]] = {}
-        """By the id of a request of its own: the connection, and the server's id."""
+        """By the id of the editor's own request: the connection and the server's id."""
         self._answers: dict[tuple[str, str | int], str] = {}
-        """By connection and the id that the server knows: that of the frame."""
+        """By connection and the id that the server knows: the id of the frame."""
         self._running: dict[str, asyncio.Task[None]] = {}
-        """Requests that stand for themselves, by the id of the frame."""
+        """Requests without a connection, by the id of the frame."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def answer_to(self, request_id: str) -> Json:
-        """What the agent answers to a request that a test sent."""
+        """Return the agent's answer to a request that a test sent."""
 
         def answers() -> list[Json]:
             return [one for one in self.got if one.get("id") == request_id and "method" not in one]
@@ -69,7 +68,7 @@ class Editor:
         return answer
 
     def frames_of(self, inner: str) -> list[Json]:
-        """The messages it got that carry a message of the method `inner`."""
+        """Return the received messages that carry a message with the method `inner`."""
         return [one for one in self.got if one.get("params", {}).get("method") == inner]
 
     async def say(self, message: Any) -> None:
@@ -105,7 +104,7 @@ class Editor:
                 outcome = {key: message[key] for key in ("result", "error") if key in message}
                 await self._sessions[connection_id].put({"jsonrpc": "2.0", "id": asked_as, **outcome})
             case {"id": str()}:
-                pass  # the answer to what a test said itself
+                pass  # the answer to a message that a test sent itself
             case _:
                 raise AssertionError(f"an editor cannot read {message}")
 
@@ -226,7 +225,7 @@ class Name(BaseModel):
 
 
 def bench() -> MCPServer[Any]:
-    """A server with a tool for everything that may happen in a call."""
+    """Return a server with a tool for everything that may happen in a call."""
     server = MCPServer[Any]("bench", title="A bench", instructions="Tools in the editor.")
     cancelled: list[str] = []
 
@@ -291,7 +290,7 @@ def bench() -> MCPServer[Any]:
 
 @asynccontextmanager
 async def editing(kind: Kind) -> AsyncGenerator[tuple[Editor, McpOverAcp]]:
-    """An editor, and the frames on the agent's end of the socket to it."""
+    """Yield an editor, and the frames at the agent's end of the socket."""
     ours, its = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours, limit=2**24)
     editor = Editor(*await asyncio.open_connection(sock=its, limit=2**24), kind)

@@ -1,4 +1,4 @@
-"""What an editor says of its tools: read with care, one malformed descriptor at the cost of itself alone."""
+"""Tool descriptors of an editor: a malformed descriptor is set aside, and the others are used."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_catalog_is_frozen() -> None:
         CATALOG.tools = ()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_a_tool_is_found_by_its_name() -> None:
+def test_a_tool_is_found_by_its_exact_name() -> None:
     assert CATALOG.by_name("rename") is RENAME
     assert CATALOG.by_name("Rename") is None
 
@@ -82,7 +82,7 @@ def test_tools_are_found_by_each_of_their_categories() -> None:
     assert CATALOG.by_category("other") == ()
 
 
-def test_the_form_on_the_wire_has_the_documents_fields_in_camel_case() -> None:
+def test_the_wire_form_has_the_documented_fields_in_camel_case() -> None:
     assert RENAME.to_wire() == {
         "name": "rename",
         "kind": "edit",
@@ -95,14 +95,14 @@ def test_the_form_on_the_wire_has_the_documents_fields_in_camel_case() -> None:
 
 
 @given(good_descriptors())
-def test_what_was_read_is_read_again_as_the_same(read: ToolDescriptor) -> None:
+def test_a_descriptor_that_is_written_and_read_again_is_equal(read: ToolDescriptor) -> None:
     assert ToolDescriptor.from_wire(read.to_wire()) == read
 
 
 @given(JSON | ALMOST)
 @example(descriptor("a", parameters={"$ref": "#"}))
 @example(descriptor("a", parameters={"properties": {"a": {"pattern": "("}}}))
-def test_reading_anything_gives_a_descriptor_or_says_why_not(wire: object) -> None:
+def test_reading_any_value_gives_a_descriptor_or_an_error(wire: object) -> None:
     try:
         read = ToolDescriptor.from_wire(wire)
     except InvalidTool:
@@ -113,7 +113,7 @@ def test_reading_anything_gives_a_descriptor_or_says_why_not(wire: object) -> No
 
 
 @given(JSON | st.fixed_dictionaries({"tools": JSON | st.lists(ALMOST)}))
-def test_reading_anything_gives_a_catalog_or_says_why_not(wire: object) -> None:
+def test_reading_any_value_gives_a_catalog_or_an_error(wire: object) -> None:
     try:
         catalog, set_aside = ToolCatalog.from_wire(wire)
     except InvalidTool:
@@ -124,7 +124,9 @@ def test_reading_anything_gives_a_catalog_or_says_why_not(wire: object) -> None:
 
 
 @given(st.lists(good_descriptors(), unique_by=lambda each: each.name), st.data())
-def test_good_descriptors_survive_among_junk_in_their_order(good: list[ToolDescriptor], data: st.DataObject) -> None:
+def test_valid_descriptors_among_invalid_ones_are_kept_in_order(
+    good: list[ToolDescriptor], data: st.DataObject
+) -> None:
     junk = data.draw(st.lists(st.none() | st.integers() | st.fixed_dictionaries({"name": st.just("no parameters")})))
     mixed: list[tuple[bool, Any]] = [(True, each.to_wire()) for each in good]
     for each in junk:
@@ -158,55 +160,55 @@ def test_good_descriptors_survive_among_junk_in_their_order(good: list[ToolDescr
         ({"categories": [f"c{number}" for number in range(21)]}, "more than 20 categories"),
     ],
 )
-def test_a_malformed_descriptor_is_set_aside_alone_with_its_reason(broken: dict[str, Any], reason: str) -> None:
+def test_only_the_malformed_descriptor_is_set_aside_with_its_reason(broken: dict[str, Any], reason: str) -> None:
     wires = [descriptor("first"), {**descriptor("broken"), **broken}, descriptor("last")]
     catalog, (aside,) = ToolCatalog.from_wire({"tools": wires})
     assert [each.name for each in catalog.tools] == ["first", "last"]
     assert reason in aside.reason
 
 
-def test_a_descriptor_without_a_name_is_called_by_its_place() -> None:
+def test_a_descriptor_without_a_name_is_identified_by_its_position() -> None:
     _, set_aside = ToolCatalog.from_wire({"tools": [descriptor("a"), "junk", {}]})
     assert [each.name for each in set_aside] == ["#2", "#3"]
 
 
-def test_of_two_descriptors_with_one_name_the_first_stays() -> None:
+def test_the_first_of_two_descriptors_with_the_same_name_is_kept() -> None:
     catalog, (aside,) = ToolCatalog.from_wire({"tools": [descriptor("a", "read"), descriptor("a", "edit")]})
     assert [each.kind for each in catalog.tools] == ["read"]
     assert (aside.name, aside.reason) == ("a", "an earlier descriptor has the same name")
 
 
-def test_a_kind_of_a_protocol_to_come_counts_as_other_and_a_description_may_be_missing() -> None:
+def test_an_unknown_kind_counts_as_other_and_the_description_is_optional() -> None:
     read = ToolDescriptor.from_wire({"name": "a", "kind": "teleport", "parameters": {}, "more": 1})
     assert read == ToolDescriptor("a", "other", "", {"type": "object"})
 
 
-def test_the_permission_is_read_under_either_spelling() -> None:
+def test_the_permission_is_read_in_camel_case_and_snake_case() -> None:
     both = {"requiresPermission": False, "requires_permission": True}
     assert ToolDescriptor.from_wire({**descriptor("a"), **both}).requires_permission
 
 
-def test_what_is_beyond_the_most_descriptors_is_left_out_and_counted() -> None:
+def test_descriptors_beyond_the_limit_are_dropped_and_counted() -> None:
     catalog, (aside,) = ToolCatalog.from_wire({"tools": [descriptor(f"t{n}") for n in range(MAX_TOOLS + 3)]})
     assert len(catalog.tools) == MAX_TOOLS
     assert "3 more" in aside.reason
 
 
 @pytest.mark.parametrize("wire", [None, [], "tools", {}, {"tools": {}}, {"tools": None}])
-def test_an_answer_without_a_list_of_tools_is_no_catalog(wire: object) -> None:
+def test_an_answer_without_a_list_of_tools_is_refused_as_a_catalog(wire: object) -> None:
     with pytest.raises(InvalidTool, match="the catalog is"):
         ToolCatalog.from_wire(wire)
 
 
 @pytest.mark.parametrize("kind", ["edit", "delete", "move", "execute"])
-def test_what_changes_something_asks_a_person(kind: str) -> None:
+def test_tools_of_kinds_that_change_something_require_permission(kind: str) -> None:
     tool = replace(READ, kind=kind).as_tool("editor")
     assert tool.metadata.requires_permission
     assert not tool.annotations.read_only
 
 
 @pytest.mark.parametrize("kind", ["read", "search", "think", "fetch"])
-def test_what_only_reads_says_so_and_asks_where_its_descriptor_says(kind: str) -> None:
+def test_tools_of_kinds_that_only_read_require_permission_only_if_declared(kind: str) -> None:
     tool = replace(READ, kind=kind).as_tool("editor")
     assert tool.annotations.read_only
     assert not tool.metadata.requires_permission
@@ -214,23 +216,23 @@ def test_what_only_reads_says_so_and_asks_where_its_descriptor_says(kind: str) -
 
 
 @pytest.mark.parametrize("kind", ["switch_mode", "other"])
-def test_of_other_kinds_nothing_is_claimed(kind: str) -> None:
+def test_tools_of_other_kinds_are_neither_read_only_nor_require_permission(kind: str) -> None:
     tool = replace(READ, kind=kind).as_tool("editor")
     assert not tool.annotations.read_only
     assert not tool.metadata.requires_permission
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_kind_can_be_told_from_the_tool(kind: str) -> None:
+def test_the_kind_can_be_read_from_the_tool(kind: str) -> None:
     assert kind_of(replace(READ, kind=kind).as_tool("editor")) == kind
 
 
-def test_a_tool_that_no_descriptor_made_is_of_another_kind() -> None:
+def test_a_tool_without_a_descriptor_has_the_kind_other() -> None:
     tool = READ.as_tool("editor")
     assert kind_of(replace(tool, wire={})) == "other"
     assert kind_of(replace(tool, wire={"kind": ["read"]})) == "other"
 
 
-def test_a_tool_tells_from_its_digest_that_its_permission_changed() -> None:
+def test_a_changed_permission_changes_the_wire_digest() -> None:
     tool = READ.as_tool("editor")
     assert tool.digests.wire != replace(READ, requires_permission=True).as_tool("editor").digests.wire

@@ -1,4 +1,4 @@
-"""What an answer says of files: written, and read from whoever says it."""
+"""Diffs and locations in an answer: how they are written, and how they are read from any source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def said(**members: Any) -> ToolResult:
     return ToolResult({"content": [], "_meta": {"toolcrib": members}})
 
 
-def test_what_is_said_of_files_can_be_read_again_and_the_answer_stays() -> None:
+def test_diffs_and_locations_are_read_back_and_the_answer_is_unchanged() -> None:
     diffs = (Diff("/a", "new", "old"), Diff("/b", "new"))
     locations = (Location("/a", 3), Location("/b"))
     told = with_files(ANSWER, diffs=diffs, locations=locations)
@@ -53,22 +53,22 @@ MALFORMED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("wire", MALFORMED)
-def test_what_is_malformed_is_passed_over(wire: dict[str, Any]) -> None:
+def test_malformed_diffs_and_locations_are_ignored(wire: dict[str, Any]) -> None:
     assert diffs_of(ToolResult(wire)) == ()
     assert locations_of(ToolResult(wire)) == ()
 
 
 @pytest.mark.parametrize("line", [0, -1, True, "3", 1.5, None])
-def test_a_line_that_is_none_is_left_out(line: object) -> None:
+def test_an_invalid_line_number_is_dropped_from_its_location(line: object) -> None:
     assert locations_of(said(locations=[{"path": "/a", "line": line}])) == (Location("/a"),)
 
 
-def test_a_diff_that_is_too_large_is_neither_told_nor_read() -> None:
+def test_a_diff_that_is_too_large_is_neither_written_nor_read() -> None:
     large = Diff("/a", "x" * (MAX_DIFF_CHARS + 1))
     assert diffs_of(with_files(ANSWER, diffs=[large, Diff("/b", "")])) == (Diff("/b", ""),)
     assert diffs_of(said(diffs=[large.to_wire()])) == ()
 
 
-def test_so_many_files_are_read_and_no_more() -> None:
+def test_only_a_limited_number_of_locations_is_read() -> None:
     many = [Location("/a").to_wire() for _ in range(MAX_FILES + 1)]
     assert len(locations_of(said(locations=many))) == MAX_FILES

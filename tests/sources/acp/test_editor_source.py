@@ -1,4 +1,4 @@
-"""The ladder of an editor's tools, their calls, and what happens where the editor does not do its part."""
+"""The tools of an editor: where they come from, how they are called, and what happens when the editor fails."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ async def call(source: EditorSource, name: str, /, **arguments: Any) -> ToolResu
     return await source.call_tool(tool, arguments, LOCAL_CONTEXT)
 
 
-def test_an_editor_in_memory_is_a_client_port() -> None:
+def test_the_in_memory_editor_is_a_client_port() -> None:
     port: ClientPort = Editor()
     source: Source = EditorSource(port, SESSION, cwd="/project")
     assert source.name == "editor"
 
 
-async def test_it_keeps_the_contract_of_sources() -> None:
+async def test_an_editor_source_passes_the_source_contract() -> None:
     def editor() -> Source:
         return Editor(files={"/project/a": "1", "/project/b": "2"}).source()
 
@@ -87,7 +87,7 @@ async def test_it_keeps_the_contract_of_sources() -> None:
         (ALL, ["read_file", "write_file", *TERMINAL_TOOLS]),
     ],
 )
-async def test_without_discovery_the_capabilities_alone_decide(offer: ClientOffer, expected: list[str]) -> None:
+async def test_without_discovery_the_capabilities_decide_the_tools(offer: ClientOffer, expected: list[str]) -> None:
     editor = Editor(offer, catalog=catalog(descriptor("never asked for")))
     source = editor.source()
     assert await names(source) == expected
@@ -95,7 +95,7 @@ async def test_without_discovery_the_capabilities_alone_decide(offer: ClientOffe
     assert editor.methods == []
 
 
-async def test_with_discovery_the_catalog_alone_counts() -> None:
+async def test_with_discovery_the_catalog_decides_the_tools() -> None:
     rename = descriptor("rename", "edit", parameters=described(["to"], to="string"), categories=["refactoring"])
     source = Editor(DISCOVERING, catalog=catalog(rename, descriptor("problems", "search"))).source()
     listing = await source.list_tools()
@@ -109,7 +109,7 @@ async def test_with_discovery_the_catalog_alone_counts() -> None:
     assert listing.tools[1].annotations.read_only
 
 
-async def test_an_empty_catalog_leaves_the_capabilities_and_is_told_of() -> None:
+async def test_an_empty_catalog_falls_back_to_the_capabilities_with_a_warning() -> None:
     source = Editor(DISCOVERING).source()
     listing = await source.list_tools()
     assert [tool.name for tool in listing.tools] == ["read_file", "write_file", *TERMINAL_TOOLS]
@@ -117,7 +117,7 @@ async def test_an_empty_catalog_leaves_the_capabilities_and_is_told_of() -> None
     assert "lists none" in listing.warnings[0]
 
 
-async def test_a_catalog_of_nothing_but_junk_shows_nothing() -> None:
+async def test_a_catalog_of_only_invalid_descriptors_gives_no_tools() -> None:
     source = Editor(DISCOVERING, catalog=catalog("junk", {})).source()
     listing = await source.list_tools()
     assert listing.tools == ()
@@ -125,7 +125,7 @@ async def test_a_catalog_of_nothing_but_junk_shows_nothing() -> None:
     assert source.tools_from is ToolsFrom.DISCOVERY
 
 
-async def test_a_malformed_descriptor_and_a_second_of_one_name_are_set_aside_alone() -> None:
+async def test_malformed_and_duplicate_descriptors_are_set_aside() -> None:
     first, second = descriptor("a", "read"), descriptor("a", "edit")
     source = Editor(DISCOVERING, catalog=catalog(first, {"name": "b"}, second, descriptor("c"))).source()
     listing = await source.list_tools()
@@ -134,7 +134,7 @@ async def test_a_malformed_descriptor_and_a_second_of_one_name_are_set_aside_alo
 
 
 @pytest.mark.parametrize("parameters", [described(["path"], path="string"), described(["uri"], uri="string")])
-async def test_what_the_flags_deny_is_not_offered_whatever_the_catalog_says(parameters: dict[str, Any]) -> None:
+async def test_tools_that_the_capabilities_exclude_are_set_aside_from_the_catalog(parameters: dict[str, Any]) -> None:
     offer = ClientOffer(discovery=True)
     tools = [descriptor(name, parameters=parameters) for name in ("read_file", "write_file", *TERMINAL_TOOLS, "mine")]
     listing = await Editor(offer, catalog=catalog(*tools)).source().list_tools()
@@ -143,7 +143,7 @@ async def test_what_the_flags_deny_is_not_offered_whatever_the_catalog_says(para
     assert all("the editor does not support" in each.reason for each in listing.set_aside)
 
 
-async def test_a_tool_that_writes_by_its_name_asks_whatever_it_is_said_to_be() -> None:
+async def test_a_tool_with_the_name_of_a_writing_tool_requires_permission_whatever_its_kind() -> None:
     lying = [
         descriptor("write_file", "read", parameters=described(["path", "content"], path="string", content="string")),
         descriptor("run_command", "think", parameters=described(["line"], line="string")),
@@ -153,7 +153,7 @@ async def test_a_tool_that_writes_by_its_name_asks_whatever_it_is_said_to_be() -
     assert all(tool.metadata.requires_permission and not tool.annotations.read_only for tool in listing.tools)
 
 
-async def test_a_tool_hangs_in_its_first_two_categories_and_is_tagged_with_all() -> None:
+async def test_a_tool_is_placed_under_its_first_two_categories_and_tagged_with_all() -> None:
     listed = [descriptor("a", categories=["x", "y", "z"]), descriptor("b", categories=["x"]), descriptor("c")]
     one, two, none = (await Editor(DISCOVERING, catalog=catalog(*listed)).source().list_tools()).tools
     assert (one.metadata.category, one.own_path, one.metadata.tags) == (("editor", "x"), ("y",), ("x", "y", "z"))
@@ -174,20 +174,20 @@ async def test_a_tool_hangs_in_its_first_two_categories_and_is_tagged_with_all()
         (Editor(DISCOVERING, catalog=None), "the catalog is null"),
     ],
 )
-async def test_a_discovery_that_fails_shows_less_and_says_why(editor: Editor, reason: str) -> None:
+async def test_a_failed_discovery_makes_the_source_unavailable_with_the_reason(editor: Editor, reason: str) -> None:
     source = editor.source()
     with pytest.raises(SourceUnavailable, match=reason):
         await source.list_tools()
     assert source.tools_from is None
 
 
-async def test_a_discovery_that_hangs_is_given_up() -> None:
+async def test_a_discovery_that_hangs_times_out() -> None:
     source = Editor(DISCOVERING, hanging={"discover_tools"}).source(timeout_s=0.01)
     with pytest.raises(SourceUnavailable, match="did not list its tools within"):
         await source.list_tools()
 
 
-async def test_after_a_failed_discovery_tools_of_an_earlier_one_are_not_run() -> None:
+async def test_after_a_failed_discovery_earlier_tools_are_not_run() -> None:
     editor = Editor(DISCOVERING, catalog=catalog(descriptor("rename")))
     source = editor.source()
     rename = await tool_of(source, "rename")
@@ -200,7 +200,7 @@ async def test_after_a_failed_discovery_tools_of_an_earlier_one_are_not_run() ->
     assert "call_tool" not in editor.methods
 
 
-async def test_what_failed_is_asked_again_when_told_to_and_works_again() -> None:
+async def test_a_failed_discovery_is_repeated_after_a_change_notification() -> None:
     editor = Editor(DISCOVERING, catalog=catalog(descriptor("rename")), failing={"discover_tools": NO_METHOD})
     source = editor.source()
     changes = source.changes()
@@ -212,7 +212,7 @@ async def test_what_failed_is_asked_again_when_told_to_and_works_again() -> None
     assert (await call(source, "rename")).content == ()
 
 
-async def test_every_change_is_told() -> None:
+async def test_every_change_is_reported_and_pending_changes_are_merged() -> None:
     source = Editor().source()
     async with source:
         await source.list_tools()
@@ -221,13 +221,13 @@ async def test_every_change_is_told() -> None:
         source.tools_changed()
         await anext(told)
         source.tools_changed()
-    assert [None async for _ in quiet] == [None]  # both, for whoever looks late
+    assert [None async for _ in quiet] == [None]  # one report for both changes
 
 
 # Calling what the editor lists
 
 
-async def test_a_tool_of_the_editors_own_is_run_by_its_name_and_its_answer_passed_on_whole() -> None:
+async def test_a_tool_of_the_editor_is_called_by_its_name_and_its_answer_is_unchanged() -> None:
     answer = {
         "content": [{"type": "text", "text": "renamed", "annotations": {"priority": 1}}],
         "structuredContent": {"files": 2},
@@ -258,13 +258,13 @@ async def test_a_tool_of_the_editors_own_is_run_by_its_name_and_its_answer_passe
         {"content": [], "resultType": "input_required"},
     ],
 )
-async def test_an_answer_that_is_no_tool_result_is_a_failure(answer: object) -> None:
+async def test_an_answer_that_is_not_a_tool_result_is_a_failure(answer: object) -> None:
     editor = Editor(DISCOVERING, catalog=catalog(descriptor("rename")), answer=lambda name, arguments: answer)
     with pytest.raises(ToolFailed, match="not a tool result"):
         await call(editor.source(), "rename")
 
 
-async def test_what_the_editor_refuses_is_told_in_its_words_which_are_bounded() -> None:
+async def test_a_refusal_of_the_editor_is_reported_in_its_words_up_to_a_limit() -> None:
     editor = Editor(DISCOVERING, catalog=catalog(descriptor("rename")))
     editor.failing["call_tool"] = ClientRefused(-32000, "the file\nis read-only" + "!" * 1000)
     with pytest.raises(ToolFailed, match="the file is read-only!") as failed:
@@ -273,14 +273,14 @@ async def test_what_the_editor_refuses_is_told_in_its_words_which_are_bounded() 
     assert failed.value.details["upstream"]["code"] == -32000
 
 
-async def test_an_editor_that_goes_away_in_a_call_makes_its_source_unavailable() -> None:
+async def test_an_editor_that_disconnects_during_a_call_makes_its_source_unavailable() -> None:
     editor = Editor(DISCOVERING, catalog=catalog(descriptor("rename")), failing={"call_tool": GONE})
     with pytest.raises(SourceUnavailable, match="no longer connected") as gone:
         await call(editor.source(), "rename")
     assert not gone.value.retryable
 
 
-async def test_a_tool_that_is_gone_or_another_by_now_is_not_run() -> None:
+async def test_a_removed_or_changed_tool_is_not_run() -> None:
     editor = Editor(DISCOVERING, catalog=catalog(descriptor("rename"), descriptor("problems", "read")))
     source = editor.source()
     rename, problems = (await source.list_tools()).tools
@@ -293,14 +293,14 @@ async def test_a_tool_that_is_gone_or_another_by_now_is_not_run() -> None:
     assert "call_tool" not in editor.methods
 
 
-async def test_a_tool_that_is_listed_again_as_it_was_is_run() -> None:
+async def test_a_tool_that_is_listed_again_unchanged_is_run() -> None:
     source = Editor(DISCOVERING, catalog=catalog(descriptor("rename"))).source()
     rename = await tool_of(source, "rename")
     await source.list_tools()
     assert not (await source.call_tool(rename, {}, LOCAL_CONTEXT)).is_error
 
 
-# The protocol's own tools in a catalog
+# Tools of the protocol that are listed in a catalog
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ async def test_a_tool_that_is_listed_again_as_it_was_is_run() -> None:
         {"type": "object", "properties": {}},
     ],
 )
-async def test_a_known_tool_of_fitting_parameters_is_run_by_the_protocol(parameters: dict[str, Any]) -> None:
+async def test_a_known_tool_with_matching_parameters_uses_the_protocol_method(parameters: dict[str, Any]) -> None:
     editor = Editor(DISCOVERING, catalog=catalog(descriptor("read_file", parameters=parameters)))
     editor.files["/project/a"] = "text"
     source = editor.source()
@@ -339,7 +339,7 @@ async def test_a_known_tool_of_fitting_parameters_is_run_by_the_protocol(paramet
         {"type": "object", "additionalProperties": False},
     ],
 )
-async def test_a_known_tool_of_other_parameters_is_run_by_the_editor(parameters: dict[str, Any]) -> None:
+async def test_a_known_tool_with_different_parameters_is_called_in_the_editor(parameters: dict[str, Any]) -> None:
     editor = Editor(DISCOVERING, catalog=catalog(descriptor("read_file", parameters=parameters)))
     source = editor.source()
     tool = await tool_of(source, "read_file")
@@ -348,14 +348,14 @@ async def test_a_known_tool_of_other_parameters_is_run_by_the_editor(parameters:
     assert editor.asked[-1] == ("call_tool", ("read_file", {"path": "a"}))
 
 
-async def test_what_a_known_tool_leaves_open_is_filled_in_from_the_protocol() -> None:
+async def test_a_known_tool_without_schema_and_description_gets_those_of_the_protocol() -> None:
     source = Editor(DISCOVERING, catalog=catalog(descriptor("read_file", description=" "))).source()
     tool = await tool_of(source, "read_file")
     assert tool.input_schema["required"] == ["path"]
     assert "unsaved changes" in tool.description
 
 
-async def test_arguments_that_fit_the_editors_schema_and_not_the_protocol_are_refused() -> None:
+async def test_arguments_that_match_the_schema_but_not_the_protocol_are_refused() -> None:
     editor = Editor(
         DISCOVERING, catalog=catalog(descriptor("read_file", parameters=described(["path"], path="string")))
     )
@@ -373,7 +373,7 @@ async def test_arguments_that_fit_the_editors_schema_and_not_the_protocol_are_re
         (None, "Internal error"),
     ],
 )
-async def test_the_cause_that_an_editor_gives_with_its_error_reaches_the_model(data: object, said: str) -> None:
+async def test_the_cause_in_an_error_of_the_editor_reaches_the_model(data: object, said: str) -> None:
     editor = Editor()
     editor.failing["create_terminal"] = ClientRefused(-32603, "Internal error", data)
     async with editor.source() as source:
@@ -384,7 +384,7 @@ async def test_the_cause_that_an_editor_gives_with_its_error_reaches_the_model(d
 
 
 @pytest.mark.parametrize("length", [10, 1_000_000])
-async def test_the_cause_is_bounded_and_on_one_line(length: int) -> None:
+async def test_the_cause_in_an_error_is_short_and_on_one_line(length: int) -> None:
     editor = Editor()
     editor.failing["create_terminal"] = ClientRefused(-32603, "Internal error", {"details": "a\nb" * length})
     async with editor.source() as source:
@@ -403,7 +403,7 @@ async def test_the_cause_is_bounded_and_on_one_line(length: int) -> None:
         ({"command": "it's one"}, None),
     ],
 )
-async def test_a_command_line_that_an_editor_refuses_comes_back_as_program_and_arguments(
+async def test_a_refused_command_line_gets_a_hint_with_program_and_arguments(
     given: dict[str, Any], meant: dict[str, Any] | None
 ) -> None:
     editor = Editor()
@@ -418,7 +418,7 @@ async def test_a_command_line_that_an_editor_refuses_comes_back_as_program_and_a
 # Files
 
 
-async def test_a_part_of_a_file_is_read_by_absolute_or_relative_path() -> None:
+async def test_a_part_of_a_file_is_read_by_relative_path() -> None:
     editor = Editor(files={"/project/src/a.py": "one\ntwo\nthree\n"})
     result = await call(editor.source(), "read_file", path="lib/../src/a.py", line=2, limit=1)
     assert result.text == "two\n"
@@ -428,25 +428,25 @@ async def test_a_part_of_a_file_is_read_by_absolute_or_relative_path() -> None:
     assert editor.asked == [("read_text_file", ("/project/src/a.py", 2, 1))]
 
 
-async def test_an_empty_file_is_said_to_be_empty() -> None:
+async def test_an_empty_file_is_reported_as_empty() -> None:
     assert (await call(Editor(files={"/a": ""}).source(), "read_file", path="/a")).text == "[The file is empty.]"
 
 
-async def test_half_a_surrogate_pair_in_a_file_does_not_reach_the_model() -> None:
+async def test_a_lone_surrogate_in_a_file_is_replaced() -> None:
     assert (await call(Editor(files={"/a": "a\ud800"}).source(), "read_file", path="/a")).text == "a?"
 
 
-async def test_a_file_that_is_not_there_is_a_failure_in_the_editors_words() -> None:
+async def test_a_missing_file_fails_with_the_message_of_the_editor() -> None:
     with pytest.raises(ToolFailed, match="no such file: /project/gone"):
         await call(Editor().source(), "read_file", path="gone")
 
 
-async def test_paths_of_an_editor_on_windows_are_its_own() -> None:
+async def test_windows_paths_of_an_editor_are_resolved() -> None:
     editor = Editor(files={"C:\\work\\src\\a.py": "text"})
     assert (await call(editor.source(cwd="C:\\work"), "read_file", path="src/a.py")).text == "text"
 
 
-async def test_writing_a_file_tells_what_changed() -> None:
+async def test_writing_a_file_reports_the_diff() -> None:
     editor = Editor(files={"/project/a": "old"})
     result = await call(editor.source(), "write_file", path="a", content="new")
     assert editor.files == {"/project/a": "new"}
@@ -455,7 +455,7 @@ async def test_writing_a_file_tells_what_changed() -> None:
     assert not result.is_error
 
 
-async def test_a_new_file_has_no_old_text() -> None:
+async def test_the_diff_of_a_new_file_has_no_old_text() -> None:
     result = await call(Editor().source(), "write_file", path="a", content="new")
     assert diffs_of(result) == (Diff("/project/a", "new"),)
 
@@ -466,7 +466,7 @@ async def test_an_editor_that_cannot_read_is_not_asked_for_the_old_text() -> Non
     assert editor.methods == ["write_text_file"]
 
 
-async def test_a_file_is_written_though_its_old_text_does_not_come() -> None:
+async def test_a_file_is_written_even_if_reading_its_old_text_times_out() -> None:
     editor = Editor(hanging={"read_text_file"})
     result = await call(editor.source(timeout_s=0.01), "write_file", path="a", content="new")
     assert editor.files == {"/project/a": "new"}
@@ -485,7 +485,7 @@ async def test_a_file_is_written_though_its_old_text_does_not_come() -> None:
         ("read", {"diffs": [{"path": "/project/a", "newText": "y"}]}, None, ()),
     ],
 )
-async def test_an_editor_tells_what_its_own_tools_would_change_where_it_can(
+async def test_the_diffs_of_an_editors_own_tool_come_from_its_preview(
     kind: str, preview: object, fault: Exception | None, diffs: tuple[Diff, ...]
 ) -> None:
     editor = Editor(
@@ -499,14 +499,14 @@ async def test_an_editor_tells_what_its_own_tools_would_change_where_it_can(
     assert "call_tool" not in editor.methods
 
 
-async def test_an_editor_that_does_not_say_so_is_not_asked_what_would_change() -> None:
+async def test_an_editor_without_previews_is_not_asked_for_one() -> None:
     editor = Editor(DISCOVERING, catalog=catalog(descriptor("rename", "edit")))
     source = editor.source()
     assert await source.diffs(await tool_of(source, "rename"), {}) == ()
     assert "preview_tool" not in editor.methods
 
 
-async def test_the_diff_is_known_before_anything_is_written() -> None:
+async def test_the_diff_is_known_before_the_file_is_written() -> None:
     editor = Editor(files={"/project/a": "old"})
     source = editor.source()
     tool = await tool_of(source, "write_file")
@@ -516,7 +516,7 @@ async def test_the_diff_is_known_before_anything_is_written() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"path": 3}, {"path": "a"}, {"path": "a", "content": "x" * 1_000_001}])
-async def test_a_diff_that_cannot_be_told_is_none(arguments: dict[str, Any]) -> None:
+async def test_invalid_arguments_and_a_too_large_text_give_no_diff(arguments: dict[str, Any]) -> None:
     source = Editor().source()
     assert await source.diffs(await tool_of(source, "write_file"), arguments) == ()
 
@@ -524,7 +524,7 @@ async def test_a_diff_that_cannot_be_told_is_none(arguments: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     "editor", [Editor(failing={"read_text_file": GONE}), Editor(DISCOVERING, catalog=catalog(descriptor("a")))]
 )
-async def test_no_diff_is_known_of_other_tools_or_of_an_editor_that_is_gone(editor: Editor) -> None:
+async def test_other_tools_and_a_disconnected_editor_give_no_diff(editor: Editor) -> None:
     source = editor.source()
     tool = (await source.list_tools()).tools[-1]
     assert await source.diffs(tool, {"path": "a", "content": "b"}) == ()
@@ -532,7 +532,7 @@ async def test_no_diff_is_known_of_other_tools_or_of_an_editor_that_is_gone(edit
     assert await source.diffs(unknown, {"path": "a", "content": "b"}) == ()
 
 
-async def test_the_editor_is_asked_for_one_listing_at_a_time() -> None:
+async def test_listings_are_requested_from_the_editor_one_at_a_time() -> None:
     editor = Editor(DISCOVERING, catalog=catalog(descriptor("rename")))
     release = editor.let_go["discover_tools"] = anyio.Event()
     source = editor.source()

@@ -1,4 +1,4 @@
-"""Commands in an editor's terminals: what is told of them, and that none of them stays open."""
+"""Commands in an editor's terminals: their results, and the release of every terminal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def run(editor: Editor, **arguments: Any) -> ToolResult:
         return result
 
 
-async def test_a_command_is_waited_for_and_its_output_told() -> None:
+async def test_a_command_runs_to_its_end_and_its_output_is_returned() -> None:
     editor = Editor(output="built\n")
     result = await run(editor)
     assert not result.is_error
@@ -67,24 +67,24 @@ async def test_a_command_gets_its_arguments_folder_and_environment() -> None:
         (TerminalExit(), False, "The command has ended."),
     ],
 )
-async def test_how_a_command_ended_is_told(ended: TerminalExit, is_error: bool, told: str) -> None:
+async def test_the_result_says_how_the_command_ended(ended: TerminalExit, is_error: bool, told: str) -> None:
     result = await run(Editor(exit=ended))
     assert (result.is_error, result.text) == (is_error, told)
     assert result.structured_content["exit_code"] == ended.code
 
 
-async def test_the_end_of_a_long_output_is_kept_though_the_editor_sends_it_all() -> None:
+async def test_a_long_output_is_cut_to_its_end_even_if_the_editor_sends_it_all() -> None:
     result = await run(Editor(output="ä" * 100 + "end"), output_byte_limit=6)
     assert result.structured_content["output"] == "äend"
     assert result.structured_content["is_cut"]
     assert "the beginning of its output was left out" in result.text
 
 
-async def test_an_output_that_the_editor_cut_is_said_to_be_cut() -> None:
+async def test_an_output_that_the_editor_cut_is_marked_as_cut() -> None:
     assert (await run(Editor(output="end", is_truncated=True))).structured_content["is_cut"]
 
 
-async def test_a_command_that_does_not_end_in_time_is_killed_and_its_output_told() -> None:
+async def test_a_command_that_exceeds_its_time_limit_is_killed_and_its_output_returned() -> None:
     editor = Editor(exit=None, output="so far")
     result = await run(editor, timeout_s=0.01)
     assert result.is_error
@@ -94,7 +94,7 @@ async def test_a_command_that_does_not_end_in_time_is_killed_and_its_output_told
     assert editor.methods[2:] == ["kill_terminal", "terminal_output", "release_terminal"]
 
 
-async def test_a_command_that_is_cancelled_is_killed_and_its_terminal_released() -> None:
+async def test_a_cancelled_command_is_killed_and_its_terminal_released() -> None:
     editor = Editor(exit=None)
     async with editor.source() as source:
         async with anyio.create_task_group() as tasks:
@@ -105,7 +105,7 @@ async def test_a_command_that_is_cancelled_is_killed_and_its_terminal_released()
         assert editor.methods[-2:] == ["kill_terminal", "release_terminal"]
 
 
-async def test_a_terminal_that_comes_after_its_caller_went_is_released() -> None:
+async def test_a_terminal_created_after_its_call_was_cancelled_is_released() -> None:
     editor = Editor(exit=None)
     release = editor.let_go["create_terminal"] = anyio.Event()
     async with editor.source() as source:
@@ -120,7 +120,7 @@ async def test_a_terminal_that_comes_after_its_caller_went_is_released() -> None
     assert editor.terminals == {}
 
 
-async def test_a_terminal_that_comes_in_the_moment_in_which_its_caller_goes_is_released() -> None:
+async def test_a_terminal_created_at_the_moment_of_cancellation_is_released() -> None:
     class Leaving(Editor):
         async def create_terminal(self, session_id: str, command: str, args: Sequence[str] = (), **more: Any) -> str:
             terminal_id = await super().create_terminal(session_id, command, args, **more)
@@ -136,7 +136,7 @@ async def test_a_terminal_that_comes_in_the_moment_in_which_its_caller_goes_is_r
     assert editor.terminals == {}
 
 
-async def test_a_terminal_that_comes_while_the_session_ends_is_released() -> None:
+async def test_a_terminal_created_while_the_session_ends_is_released() -> None:
     editor = Editor(exit=None)
     release = editor.let_go["create_terminal"] = anyio.Event()
 
@@ -153,7 +153,7 @@ async def test_a_terminal_that_comes_while_the_session_ends_is_released() -> Non
     assert editor.terminals == {}
 
 
-async def test_a_session_ends_though_the_editor_never_answers_the_request_for_a_terminal() -> None:
+async def test_a_session_ends_even_if_the_editor_never_creates_the_terminal() -> None:
     editor = Editor(hanging={"create_terminal"})
     refused = anyio.Event()
 
@@ -171,7 +171,7 @@ async def test_a_session_ends_though_the_editor_never_answers_the_request_for_a_
 
 @pytest.mark.parametrize("method", ["wait_for_terminal_exit", "terminal_output"])
 @pytest.mark.parametrize(("failure", "expected"), [(REFUSED, ToolFailed), (GONE, SourceUnavailable)])
-async def test_a_terminal_is_released_where_the_editor_fails_at_it(
+async def test_a_terminal_is_released_if_the_editor_fails_during_the_command(
     method: str, failure: Exception, expected: type[Exception]
 ) -> None:
     editor = Editor(exit=None if method == "wait_for_terminal_exit" else TerminalExit(0), failing={method: failure})
@@ -182,7 +182,7 @@ async def test_a_terminal_is_released_where_the_editor_fails_at_it(
     assert editor.methods.count("release_terminal") == 1
 
 
-async def test_a_request_for_a_terminal_that_is_refused_is_told() -> None:
+async def test_a_refused_terminal_fails_with_the_message_of_the_editor() -> None:
     editor = Editor(failing={"create_terminal": REFUSED})
     async with editor.source() as source:
         with pytest.raises(ToolFailed, match="no more terminals"):
@@ -191,14 +191,14 @@ async def test_a_request_for_a_terminal_that_is_refused_is_told() -> None:
 
 
 @pytest.mark.parametrize("failure", [REFUSED, GONE])
-async def test_a_terminal_that_cannot_be_released_does_not_lose_the_answer(failure: Exception) -> None:
+async def test_a_failed_release_does_not_lose_the_answer(failure: Exception) -> None:
     editor = Editor(output="built", failing={"release_terminal": failure})
     async with editor.source() as source:
         assert "built" in (await call(source, "run_command", command="make")).text
         assert source.open_terminals == frozenset()
 
 
-async def test_a_release_that_hangs_is_given_up_and_tried_again_at_the_end() -> None:
+async def test_a_release_that_hangs_is_repeated_when_the_session_ends() -> None:
     editor = Editor(hanging={"release_terminal"})
     async with editor.source(grace_s=0.01) as source:
         await call(source, "run_command", command="make")
@@ -207,14 +207,14 @@ async def test_a_release_that_hangs_is_given_up_and_tried_again_at_the_end() -> 
     assert editor.terminals == {}
 
 
-async def test_a_kill_that_hangs_does_not_keep_a_terminal_open() -> None:
+async def test_a_kill_that_hangs_does_not_keep_the_terminal_open() -> None:
     editor = Editor(exit=None, hanging={"kill_terminal"})
     async with editor.source(grace_s=0.01) as source:
         await call(source, "run_command", command="make", background=True)
     assert editor.terminals == {}
 
 
-async def test_a_command_in_the_background_is_looked_at_waited_for_and_released() -> None:
+async def test_a_background_command_can_be_polled_awaited_killed_and_released() -> None:
     editor = Editor(exit=None, output="listening")
     async with editor.source() as source:
         started = await call(source, "run_command", command="serve", background=True)
@@ -233,7 +233,7 @@ async def test_a_command_in_the_background_is_looked_at_waited_for_and_released(
     assert editor.methods.count("release_terminal") == 1
 
 
-async def test_what_runs_in_the_background_is_ended_when_the_source_is_left() -> None:
+async def test_background_commands_are_killed_when_the_source_is_closed() -> None:
     editor = Editor(exit=None)
     async with editor.source() as source:
         for _ in range(3):
@@ -243,7 +243,7 @@ async def test_what_runs_in_the_background_is_ended_when_the_source_is_left() ->
     assert editor.methods.count("kill_terminal") == 3
 
 
-async def test_what_runs_in_the_background_is_ended_when_the_session_is_cancelled() -> None:
+async def test_background_commands_are_killed_when_the_session_is_cancelled() -> None:
     editor = Editor(exit=None)
 
     async def session() -> None:
@@ -259,14 +259,14 @@ async def test_what_runs_in_the_background_is_ended_when_the_session_is_cancelle
     assert editor.terminals == {}
 
 
-async def test_a_terminal_that_nobody_knows_is_refused_in_the_editors_words() -> None:
+async def test_an_unknown_terminal_is_refused_with_the_message_of_the_editor() -> None:
     async with Editor().source() as source:
         with pytest.raises(ToolFailed, match="no such terminal: t9"):
             await call(source, "kill_terminal", terminal_id="t9")
 
 
 @pytest.mark.parametrize("arguments", [{}, {"background": True}])
-async def test_a_terminal_is_told_of_while_its_command_runs(arguments: Mapping[str, Any]) -> None:
+async def test_the_listener_is_called_while_the_terminal_is_open(arguments: Mapping[str, Any]) -> None:
     editor, heard = Editor(), list[tuple[str | None, str, bool]]()
 
     async def listen(call_id: str | None, terminal_id: str) -> None:
@@ -281,7 +281,7 @@ async def test_a_terminal_is_told_of_while_its_command_runs(arguments: Mapping[s
     assert heard == [("call-1", "t1", True)]
 
 
-async def test_a_terminal_is_released_where_telling_of_it_fails() -> None:
+async def test_a_terminal_is_released_if_the_listener_fails() -> None:
     async def fail(call_id: str | None, terminal_id: str) -> None:
         raise GONE
 
@@ -292,7 +292,7 @@ async def test_a_terminal_is_released_where_telling_of_it_fails() -> None:
         assert editor.terminals == {}
 
 
-async def test_a_source_that_is_not_entered_runs_no_command() -> None:
+async def test_a_source_that_was_not_entered_runs_no_command() -> None:
     editor = Editor()
     source = editor.source()
     with pytest.raises(SourceUnavailable):

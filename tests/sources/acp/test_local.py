@@ -1,4 +1,4 @@
-"""The agent's own tools: what they find, and that nothing leads out of the session's folders."""
+"""The agent's own tools: what they find, and that they stay inside the session's folders."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A project, beside something that is nobody's business."""
+    """A project folder, next to a folder with a secret."""
     root = tmp_path / "project"
     for path, text in {
         "src/main.py": "def main():\n    pass\n",
@@ -55,24 +55,24 @@ async def call(folders: Path | list[Path], name: str, /, **arguments: Any) -> To
 
 
 def below(folders: Path | list[Path], path: str) -> str:
-    """`path` from the first folder."""
+    """Return `path` relative to the first folder."""
     return os.path.relpath(path, folders if isinstance(folders, Path) else folders[0])
 
 
 async def found(folders: Path | list[Path], **arguments: Any) -> list[str]:
-    """Paths that were found."""
+    """Return the found paths."""
     result = await call(folders, "find_files", **arguments)
     return [below(folders, path) for path in result.structured_content["paths"]]
 
 
 async def lines(folders: Path | list[Path], **arguments: Any) -> list[tuple[str, int, str]]:
-    """Lines that were found: in which file, at which place, and what they say."""
+    """Return the found lines as (file, line number, text)."""
     result = await call(folders, "search_text", **arguments)
     matches = result.structured_content["matches"]
     return [(below(folders, match["path"]), match["line"], match["text"]) for match in matches]
 
 
-async def test_it_keeps_the_contract_of_sources(root: Path) -> None:
+async def test_a_local_source_passes_the_source_contract(root: Path) -> None:
     await check_source(
         lambda: LocalSource([root]),
         tool="read_file",
@@ -81,7 +81,7 @@ async def test_it_keeps_the_contract_of_sources(root: Path) -> None:
     )
 
 
-async def test_all_its_tools_only_read(root: Path) -> None:
+async def test_all_local_tools_are_read_only(root: Path) -> None:
     tools = (await LocalSource([root]).list_tools()).tools
     assert [(tool.name, kind_of(tool)) for tool in tools] == [
         ("read_file", "read"),
@@ -91,7 +91,7 @@ async def test_all_its_tools_only_read(root: Path) -> None:
     assert all(tool.annotations.read_only and not tool.metadata.requires_permission for tool in tools)
 
 
-async def test_a_tool_that_was_shown_as_another_is_not_run(root: Path) -> None:
+async def test_a_tool_with_a_changed_definition_is_not_run(root: Path) -> None:
     source = LocalSource([root])
     tool = replace((await source.list_tools()).tools[0], wire={})
     with pytest.raises(StaleExpansion):
@@ -109,7 +109,7 @@ async def test_a_file_is_read_by_relative_and_absolute_path(root: Path) -> None:
         assert locations_of(result) == (Location(str(root / "src" / "main.py")),)
 
 
-async def test_a_part_of_a_file_is_read_and_told_of(root: Path) -> None:
+async def test_reading_a_part_of_a_file_reports_the_lines_shown(root: Path) -> None:
     (root / "long").write_text("".join(f"line {number}\n" for number in range(1, 101)))
     result = await call(root, "read_file", path="long", line=99, limit=1)
     assert result.text == "line 99\n[lines 99 to 99 of 100]"
@@ -118,7 +118,7 @@ async def test_a_part_of_a_file_is_read_and_told_of(root: Path) -> None:
     assert beyond.text == "[the file has 100 lines]"
 
 
-async def test_a_long_text_is_cut_and_said_to_be(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_text_is_cut_and_marked_as_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "MAX_READ_CHARS", 10)
     result = await call(root, "read_file", path="src/main.py")
     assert result.structured_content["text"] == "def main()"
@@ -126,13 +126,13 @@ async def test_a_long_text_is_cut_and_said_to_be(root: Path, monkeypatch: pytest
     assert "only 10 characters are shown" in result.text
 
 
-async def test_an_empty_file_is_said_to_be_empty(root: Path) -> None:
+async def test_an_empty_file_is_reported_as_empty(root: Path) -> None:
     (root / "empty").touch()
     assert (await call(root, "read_file", path="empty")).text == "[The file is empty.]"
 
 
 @pytest.mark.parametrize("data", [b"\x00\x01", b"text\x00", "text".encode("utf-16")])
-async def test_what_is_no_text_is_refused(root: Path, data: bytes) -> None:
+async def test_a_file_that_is_not_text_is_refused(root: Path, data: bytes) -> None:
     (root / "binary").write_bytes(data)
     with pytest.raises(ToolFailed, match="is not a text file"):
         await call(root, "read_file", path="binary")
@@ -147,12 +147,12 @@ async def test_a_file_that_is_too_large_is_refused(root: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("path", "reason"), [("gone", "cannot be read: No such file"), ("src", "cannot be read|not a")]
 )
-async def test_what_is_no_file_is_refused(root: Path, path: str, reason: str) -> None:
+async def test_a_missing_file_or_a_folder_is_refused(root: Path, path: str, reason: str) -> None:
     with pytest.raises(ToolFailed, match=reason):
         await call(root, "read_file", path=path)
 
 
-async def test_a_pipe_keeps_nobody_waiting(root: Path) -> None:
+async def test_a_named_pipe_is_refused_without_blocking(root: Path) -> None:
     os.mkfifo(root / "pipe")
     with pytest.raises(ToolFailed, match="is not a file"):
         await call(root, "read_file", path="pipe")
@@ -166,7 +166,7 @@ async def test_a_pipe_keeps_nobody_waiting(root: Path) -> None:
     "path",
     ["../secret/key.txt", "src/../../secret/key.txt", "/etc/hostname", "..", "/", "link/key.txt", "key", "hop/key.txt"],
 )
-async def test_nothing_outside_is_read(root: Path, path: str) -> None:
+async def test_a_file_outside_of_the_session_folders_is_not_read(root: Path, path: str) -> None:
     (root / "link").symlink_to(root.parent / "secret")
     (root / "hop").symlink_to("link")
     (root / "key").symlink_to("../secret/key.txt")
@@ -174,7 +174,7 @@ async def test_nothing_outside_is_read(root: Path, path: str) -> None:
         await call(root, "read_file", path=path)
 
 
-async def test_a_folder_whose_name_only_begins_alike_is_outside(root: Path) -> None:
+async def test_a_folder_whose_name_has_the_same_prefix_is_outside(root: Path) -> None:
     twin = root.parent / "project-secret"
     twin.mkdir()
     (twin / "key.txt").write_text("key")
@@ -183,7 +183,7 @@ async def test_a_folder_whose_name_only_begins_alike_is_outside(root: Path) -> N
 
 
 @pytest.mark.parametrize("path", ["circle", "a\0b", "x" * 5000])
-async def test_a_path_that_leads_nowhere_is_refused(root: Path, path: str) -> None:
+async def test_an_invalid_path_is_refused(root: Path, path: str) -> None:
     (root / "circle").symlink_to("circle")
     with pytest.raises(ToolFailed):
         await call(root, "read_file", path=path)
@@ -194,21 +194,21 @@ async def test_a_link_that_stays_inside_is_followed(root: Path) -> None:
     assert (await call(root, "read_file", path="link/main.py")).text.startswith("def main")
 
 
-async def test_a_root_that_is_a_link_itself_is_the_folder_it_leads_to(root: Path) -> None:
+async def test_a_session_folder_may_be_a_symbolic_link(root: Path) -> None:
     link = root.parent / "link"
     link.symlink_to(root)
     assert (await call(link, "read_file", path="README.md")).text == "# Main"
     assert (await call(link, "read_file", path=str(link / "README.md"))).text == "# Main"
 
 
-async def test_every_folder_of_the_session_is_inside(root: Path) -> None:
+async def test_files_in_every_session_folder_can_be_read(root: Path) -> None:
     both = [root, root.parent / "secret"]
     assert (await call(both, "read_file", path=str(both[1] / "key.txt"))).text == "main secret"
     assert await found(both, pattern="*.txt") == ["../secret/key.txt"]
 
 
 @pytest.mark.parametrize("tool", ["find_files", "search_text"])
-async def test_a_search_neither_begins_outside_nor_is_led_there(root: Path, tool: str) -> None:
+async def test_a_search_neither_starts_outside_nor_follows_links_to_the_outside(root: Path, tool: str) -> None:
     (root / "link").symlink_to(root.parent / "secret")
     (root / "key.txt").symlink_to("../secret/key.txt")
     arguments = {"pattern": "key.txt"} if tool == "find_files" else {"query": "main secret"}
@@ -221,7 +221,7 @@ async def test_a_search_neither_begins_outside_nor_is_led_there(root: Path, tool
 
 
 @pytest.mark.parametrize("tool", ["read_file", "find_files", "search_text"])
-async def test_a_folder_that_is_swapped_for_a_link_only_while_it_is_opened_leads_nowhere(
+async def test_a_folder_that_is_swapped_for_a_link_while_it_is_opened_is_not_followed(
     root: Path, monkeypatch: pytest.MonkeyPatch, tool: str
 ) -> None:
     folder, aside, link = root / "src", root / "old", root.parent / "link"
@@ -253,7 +253,7 @@ async def test_a_folder_that_is_swapped_for_a_link_only_while_it_is_opened_leads
 
 
 @pytest.mark.parametrize("tool", ["read_file", "find_files", "search_text"])
-async def test_a_path_longer_than_a_file_system_allows_is_refused(root: Path, tool: str) -> None:
+async def test_a_path_longer_than_the_file_system_allows_is_refused(root: Path, tool: str) -> None:
     given = {"find_files": {"pattern": "*"}, "search_text": {"query": "main"}}.get(tool, {})
     for path in ("x" * 5_000, "x/" * 5_000):
         with pytest.raises(ToolFailed):
@@ -263,7 +263,7 @@ async def test_a_path_longer_than_a_file_system_allows_is_refused(root: Path, to
 # Finding
 
 
-async def test_files_are_found_in_order_without_hidden_and_installed_ones(root: Path) -> None:
+async def test_files_are_found_in_order_without_hidden_and_installed_files(root: Path) -> None:
     (root / "src" / ".hidden").mkdir()
     (root / "src" / ".hidden" / "x.py").touch()
     assert await found(root, pattern="*") == ["README.md", "src/deep/util.py", "src/main.py"]
@@ -273,25 +273,25 @@ async def test_files_are_found_in_order_without_hidden_and_installed_ones(root: 
     assert await found(root, pattern="*", path="README.md") == ["README.md"]
 
 
-async def test_what_is_not_found_is_said_to_be_not(root: Path) -> None:
+async def test_a_search_without_matches_says_so_and_a_missing_folder_is_refused(root: Path) -> None:
     result = await call(root, "find_files", pattern="*.rs")
     assert (result.text, result.structured_content) == ("No file was found.", {"paths": [], "is_complete": True})
     with pytest.raises(ToolFailed, match="`gone` does not exist"):
         await call(root, "find_files", pattern="*", path="gone")
 
 
-async def test_a_file_below_two_folders_of_the_session_is_found_once(root: Path) -> None:
+async def test_a_file_in_two_overlapping_session_folders_is_found_once(root: Path) -> None:
     assert await found([root, root / "src"], pattern="main.py") == ["src/main.py"]
 
 
-async def test_only_so_many_are_shown_and_it_is_said(root: Path) -> None:
+async def test_the_number_of_found_files_is_limited_and_reported(root: Path) -> None:
     result = await call(root, "find_files", pattern="*", limit=2)
     assert len(result.structured_content["paths"]) == 2
     assert not result.structured_content["is_complete"]
     assert "[2 of 3 are shown]" in result.text
 
 
-async def test_a_search_looks_at_so_many_entries_and_says_where_it_ended(
+async def test_a_search_stops_after_a_number_of_entries_and_reports_it(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "MAX_WALKED", 3)
@@ -300,14 +300,14 @@ async def test_a_search_looks_at_so_many_entries_and_says_where_it_ended(
     assert not result.structured_content["is_complete"]
 
 
-async def test_a_search_takes_so_long_and_says_where_it_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_search_stops_after_its_time_limit_and_reports_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "SEARCH_S", -1.0)
     result = await call(root, "search_text", query="main")
     assert "the search ended after" in result.text
     assert not result.structured_content["is_complete"]
 
 
-async def test_a_search_that_nobody_waits_for_ends(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_search_ends(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, may_go_on, ended = anyio.Event(), threading.Event(), threading.Event()
 
     def endless(on_loop: Any, start: Path) -> Iterator[Path | None]:
@@ -333,7 +333,7 @@ async def test_a_search_that_nobody_waits_for_ends(root: Path, monkeypatch: pyte
 # Searching
 
 
-async def test_lines_are_found_by_a_text_just_as_it_is(root: Path) -> None:
+async def test_lines_are_found_by_a_literal_text(root: Path) -> None:
     assert await lines(root, query="main()") == [("src/main.py", 1, "def main():")]
     assert await lines(root, query="main") == [
         ("src/main.py", 1, "def main():"),
@@ -342,7 +342,7 @@ async def test_lines_are_found_by_a_text_just_as_it_is(root: Path) -> None:
     assert ("README.md", 1, "# Main") in await lines(root, query="main", ignores_case=True)
 
 
-async def test_lines_are_found_by_an_expression_in_the_files_of_a_pattern(root: Path) -> None:
+async def test_lines_are_found_by_a_regular_expression_in_matching_files(root: Path) -> None:
     assert await lines(root, query=r"^def \w+", is_regex=True, files="src/deep/*") == [
         ("src/deep/util.py", 1, "def util():")
     ]
@@ -350,17 +350,17 @@ async def test_lines_are_found_by_an_expression_in_the_files_of_a_pattern(root: 
     assert locations_of(result) == (Location(str(root / "src/deep/util.py"), 1),)
 
 
-async def test_the_end_of_a_line_is_found_whatever_ends_it(root: Path) -> None:
+async def test_an_end_of_line_anchor_matches_before_any_line_ending(root: Path) -> None:
     (root / "dos.txt").write_bytes(b"one\r\ntwo\r\n")
     assert await lines(root, query="one$", is_regex=True) == [("dos.txt", 1, "one")]
 
 
-async def test_an_expression_that_cannot_be_is_refused_in_words(root: Path) -> None:
+async def test_an_invalid_regular_expression_is_refused(root: Path) -> None:
     with pytest.raises(ToolFailed, match="is not a valid pattern"):
         await call(root, "search_text", query="(", is_regex=True)
 
 
-async def test_files_that_are_no_text_are_passed_over_and_large_ones_told_of(
+async def test_binary_files_are_skipped_and_large_files_are_skipped_with_a_note(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "binary").write_bytes(b"main()\0")
@@ -371,7 +371,7 @@ async def test_files_that_are_no_text_are_passed_over_and_large_ones_told_of(
     assert "[1 files of more than 500 bytes were skipped]" in result.text
 
 
-async def test_a_long_line_is_cut_and_more_lines_than_asked_for_are_told_of(root: Path) -> None:
+async def test_long_lines_are_cut_and_further_matches_are_reported(root: Path) -> None:
     (root / "a.txt").write_text(("x" * 1000 + "\n") * 5)
     result = await call(root, "search_text", query="xx", limit=2)
     assert [len(match["text"]) for match in result.structured_content["matches"]] == [300, 300]

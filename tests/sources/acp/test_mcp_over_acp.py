@@ -1,4 +1,4 @@
-"""MCP servers in an editor behind `McpSource`, in both forms of MCP-over-ACP and over a real socket."""
+"""MCP servers in an editor, through `McpSource`, in both forms of MCP-over-ACP and over a real socket."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def names(listing: Listing) -> set[str]:
 
 
 @EVERY_KIND
-async def test_it_keeps_the_contract_of_a_source(kind: Kind) -> None:
+async def test_a_server_in_the_editor_passes_the_source_contract(kind: Kind) -> None:
     async with editing(kind) as (_, frames):
 
         def make() -> Source:
@@ -70,7 +70,7 @@ async def test_it_keeps_the_contract_of_a_source(kind: Kind) -> None:
 
 
 @EVERY_KIND
-async def test_a_server_in_the_editor_is_listed_with_what_it_says_of_itself_and_called(kind: Kind) -> None:
+async def test_a_server_in_the_editor_is_listed_with_its_own_title_and_called(kind: Kind) -> None:
     async with editing(kind) as (editor, frames):
         async with source_of(frames) as source:
             listing = await source.list_tools()
@@ -91,7 +91,7 @@ async def test_a_server_in_the_editor_is_listed_with_what_it_says_of_itself_and_
 
 
 @EVERY_KIND
-async def test_progress_of_a_call_comes_while_it_runs(kind: Kind) -> None:
+async def test_progress_of_a_call_arrives_while_it_runs(kind: Kind) -> None:
     told: list[tuple[float, float | None, str | None]] = []
 
     async def progress(progress: float, total: float | None, message: str | None) -> None:
@@ -104,10 +104,10 @@ async def test_progress_of_a_call_comes_while_it_runs(kind: Kind) -> None:
 
 @EVERY_KIND
 @pytest.mark.parametrize("renumbers", [False, True])
-async def test_a_change_of_the_tools_is_told_of_and_the_new_one_can_be_called(
+async def test_a_change_of_the_tools_is_reported_and_the_new_tool_can_be_called(
     kind: Kind, renumbers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes_of_servers, "FIRST_WAIT_S", 600.0)  # a stream that is lost tells of a change, too
+    monkeypatch.setattr(changes_of_servers, "FIRST_WAIT_S", 600.0)  # a lost stream also reports a change
     async with editing(kind) as (editor, frames):
         editor.renumbers = renumbers
         async with source_of(frames) as source:
@@ -123,7 +123,7 @@ async def test_a_change_of_the_tools_is_told_of_and_the_new_one_can_be_called(
 
 
 @pytest.mark.parametrize(("kind", "renumbers"), [(KINDS[1], False), (KINDS[1], True), (KINDS[2], False)])
-async def test_a_stream_of_changes_is_known_again_whatever_the_editor_calls_it(kind: Kind, renumbers: bool) -> None:
+async def test_a_stream_of_changes_is_recognized_under_any_id_the_editor_gives_it(kind: Kind, renumbers: bool) -> None:
     updated = anyio.Event()
     async with editing(kind) as (editor, frames):
         editor.renumbers = renumbers
@@ -136,7 +136,7 @@ async def test_a_stream_of_changes_is_known_again_whatever_the_editor_calls_it(k
 
 
 @EVERY_KIND
-async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(kind: Kind) -> None:
+async def test_a_cancelled_call_is_cancelled_at_the_server(kind: Kind) -> None:
     async with editing(kind) as (editor, frames), source_of(frames) as source:
         async with anyio.create_task_group() as tasks:
 
@@ -157,7 +157,7 @@ async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(kind: Kind) -
         assert told == ([] if kind == "on its own" else [asked["id"]])
 
 
-async def test_streams_that_are_open_at_the_end_are_cancelled_where_there_is_no_connection_to_end() -> None:
+async def test_without_a_connection_open_streams_are_cancelled_at_the_end() -> None:
     async with editing("on its own") as (editor, frames):
         async with source_of(frames) as source:
             await source.list_tools()
@@ -172,7 +172,7 @@ async def test_streams_that_are_open_at_the_end_are_cancelled_where_there_is_no_
 
 
 class Person:
-    """A client whose person answers every question with a name."""
+    """A client with a person who answers every question with a name."""
 
     capabilities: Mapping[str, Any] = {"elicitation": {"form": {}}}
     log_level = None
@@ -188,7 +188,7 @@ class Person:
         raise AssertionError(params)
 
 
-async def test_a_server_of_the_handshake_era_asks_a_person_in_the_middle_of_a_call() -> None:
+async def test_a_legacy_server_can_ask_a_person_during_a_call() -> None:
     person: Client = Person()
     async with (
         editing("connected, legacy") as (editor, frames),
@@ -203,7 +203,7 @@ async def test_a_server_of_the_handshake_era_asks_a_person_in_the_middle_of_a_ca
 
 
 @CONNECTED
-async def test_what_a_server_asks_is_answered_or_refused_under_the_id_of_its_frame(kind: Kind) -> None:
+async def test_a_request_of_a_server_is_answered_under_the_id_of_its_frame(kind: Kind) -> None:
     async with editing(kind) as (editor, frames), source_of(frames) as source:
         await source.list_tools()
         on_it = {"connectionId": "connection-1"}
@@ -219,7 +219,7 @@ async def test_what_a_server_asks_is_answered_or_refused_under_the_id_of_its_fra
 
 
 class Silent(Person):
-    """A client whose person never answers; it is told when it is asked."""
+    """A client with a person who never answers. Events say when the person is asked and left alone."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,7 +250,7 @@ class Silent(Person):
     ],
     ids=["by ACP", "by MCP"],
 )
-async def test_a_question_that_is_withdrawn_leaves_the_person_alone_and_its_frame_gets_an_answer(
+async def test_a_withdrawn_question_is_cancelled_and_its_frame_gets_an_answer(
     withdrawal: Json,
 ) -> None:
     person = Silent()
@@ -266,7 +266,7 @@ async def test_a_question_that_is_withdrawn_leaves_the_person_alone_and_its_fram
         assert (await editor.answer_to("q"))["error"]["code"] == -32800
 
 
-async def test_two_streams_of_changes_on_one_connection_are_told_apart_whichever_is_agreed_on_first() -> None:
+async def test_two_streams_of_changes_on_one_connection_are_acknowledged_in_any_order() -> None:
     wire = Wire()
     async with anyio.create_task_group() as tasks:
 
@@ -289,7 +289,7 @@ async def test_two_streams_of_changes_on_one_connection_are_told_apart_whichever
         assert wire.frames.take({"id": (await wire.first_sent())["id"], "result": {"connectionId": "c"}})
 
 
-async def test_a_connection_that_is_in_use_is_not_given_out_again_nor_is_the_id_of_a_question() -> None:
+async def test_a_connection_id_or_a_question_id_in_use_is_not_accepted_again() -> None:
     wire = Wire()
     async with anyio.create_task_group() as tasks:
 
@@ -334,7 +334,7 @@ async def test_a_question_that_is_open_when_the_session_ends_gets_an_answer() ->
 
 
 @EVERY_KIND
-async def test_a_server_that_the_client_does_not_know_fails_alone_and_says_so(kind: Kind) -> None:
+async def test_a_server_that_the_client_does_not_know_fails_without_affecting_others(kind: Kind) -> None:
     async with editing(kind) as (editor, frames), source_of(frames) as source:
         async with McpSource("gone", carried(frames, "server-2"), patience=PATIENT) as gone:
             with pytest.raises(SourceUnavailable, match="no longer offered by the client") as caught:
@@ -346,7 +346,7 @@ async def test_a_server_that_the_client_does_not_know_fails_alone_and_says_so(ki
 
 
 @EVERY_KIND
-async def test_a_client_that_goes_away_in_a_call_fails_the_call_and_every_later_one(kind: Kind) -> None:
+async def test_a_client_that_disconnects_fails_the_running_call_and_every_later_call(kind: Kind) -> None:
     async with editing(kind) as (editor, frames), source_of(frames) as source:
 
         async def holding(progress: float, total: float | None, message: str | None) -> None:
@@ -373,7 +373,7 @@ ODD: dict[str, Json] = {
 
 @EVERY_KIND
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-async def test_an_odd_answer_fails_its_call_alone(kind: Kind, odd: Json) -> None:
+async def test_an_invalid_answer_fails_only_its_call(kind: Kind, odd: Json) -> None:
     async with editing(kind) as (editor, frames), source_of(frames) as source:
         await source.list_tools()
         for inner in [{"result": odd}, odd] if kind == "on its own" else [odd]:
@@ -385,7 +385,7 @@ async def test_an_odd_answer_fails_its_call_alone(kind: Kind, odd: Json) -> None
 
 
 @EVERY_KIND
-async def test_an_error_of_the_server_is_told_as_its_own(kind: Kind) -> None:
+async def test_an_error_of_the_server_is_reported_with_its_message_and_data(kind: Kind) -> None:
     error = {"error": {"code": -32123, "message": "the vice is missing", "data": {"drawer": 3}}}
     async with editing(kind) as (editor, frames), source_of(frames) as source:
         await source.list_tools()
@@ -396,7 +396,7 @@ async def test_an_error_of_the_server_is_told_as_its_own(kind: Kind) -> None:
 
 
 @EVERY_KIND
-async def test_an_answer_beyond_the_bound_is_not_taken_and_fails_alone(kind: Kind) -> None:
+async def test_an_answer_over_the_size_limit_fails_only_its_call(kind: Kind) -> None:
     content = {"content": [{"type": "text", "text": "x" * 300_000}]}
     async with editing(kind) as (editor, frames), source_of(frames, max_message_bytes=200_000) as source:
         await source.list_tools()
@@ -417,7 +417,7 @@ async def test_an_answer_beyond_the_bound_is_not_taken_and_fails_alone(kind: Kin
         (-32602, "did not answer through its client", False),
     ],
 )
-async def test_what_keeps_the_client_from_asking_the_server_is_no_answer_of_the_server(
+async def test_a_routing_error_of_the_client_makes_the_server_unavailable(
     code: int, told: str, retryable: bool
 ) -> None:
     async with editing("on its own") as (editor, frames), source_of(frames) as source:
@@ -431,14 +431,14 @@ async def test_what_keeps_the_client_from_asking_the_server_is_no_answer_of_the_
         assert (await call(source, "add", a=2, b=3)).structured_content == {"result": 5}
 
 
-async def test_a_server_that_stands_for_itself_need_not_know_discovery() -> None:
+async def test_a_server_without_connections_need_not_support_discovery() -> None:
     async with editing("on its own") as (editor, frames), source_of(frames) as source:
         editor.instead["server/discover"] = lambda _: {"result": {"error": {"code": -32601, "message": "unknown"}}}
         assert names(await source.list_tools()) == TOOLS
         assert (await call(source, "add", a=2, b=3)).structured_content == {"result": 5}
 
 
-async def test_a_server_that_stands_for_itself_is_not_asked_for_a_handshake_where_discovery_fails() -> None:
+async def test_a_server_without_connections_gets_no_handshake_if_discovery_fails() -> None:
     async with editing("on its own") as (editor, frames), source_of(frames) as source:
         editor.instead["server/discover"] = lambda _: {"result": {"error": {"code": -32603, "message": "no vice"}}}
         with anyio.fail_after(30), pytest.raises(SourceUnavailable) as caught:
@@ -447,7 +447,7 @@ async def test_a_server_that_stands_for_itself_is_not_asked_for_a_handshake_wher
         assert not editor.frames_of("initialize")
 
 
-async def test_a_client_that_knows_neither_form_is_told_apart_from_a_server_that_does_not_answer() -> None:
+async def test_a_client_that_does_not_forward_messages_is_reported_as_the_cause() -> None:
     async with editing("on its own") as (editor, frames), source_of(frames) as source:
         for method in ("server/discover", "initialize"):
             editor.instead[method] = lambda _: {"error": {"code": -32601, "message": "Method not found"}}
@@ -459,7 +459,7 @@ async def test_a_client_that_knows_neither_form_is_told_apart_from_a_server_that
 
 
 @EVERY_KIND
-async def test_arguments_that_cannot_be_written_fail_their_call_alone(kind: Kind) -> None:
+async def test_arguments_that_are_not_serializable_fail_only_their_call(kind: Kind) -> None:
     async with editing(kind) as (_, frames), source_of(frames) as source:
         write = frames._send  # pyright: ignore[reportPrivateUsage]
 
@@ -474,7 +474,7 @@ async def test_arguments_that_cannot_be_written_fail_their_call_alone(kind: Kind
         assert (await call(source, "add", a=2, b=3)).structured_content == {"result": 5}
 
 
-async def test_two_sessions_with_one_server_do_not_hear_each_other() -> None:
+async def test_two_sessions_with_one_server_use_separate_connections() -> None:
     async with editing("connected, legacy") as (editor, frames):
         async with source_of(frames) as one, source_of(frames) as other:
             await one.list_tools()
@@ -488,7 +488,7 @@ async def test_two_sessions_with_one_server_do_not_hear_each_other() -> None:
 
 
 class Wire:
-    """Frames whose other end is the test itself."""
+    """Frames with the test at the other end."""
 
     def __init__(self) -> None:
         self.sent: list[Json] = []
@@ -502,7 +502,7 @@ class Wire:
         return self.sent[0]
 
 
-async def test_a_connection_that_comes_when_nobody_waits_for_it_any_more_is_ended() -> None:
+async def test_a_connection_that_arrives_after_cancellation_is_closed() -> None:
     wire = Wire()
     async with anyio.create_task_group() as tasks:
 
@@ -521,7 +521,7 @@ async def test_a_connection_that_comes_when_nobody_waits_for_it_any_more_is_ende
 @pytest.mark.parametrize(
     "answer", [{"result": {}}, {"result": None}, {"result": {"connectionId": 5}}, {}, {"error": 5}]
 )
-async def test_an_odd_answer_to_a_request_for_a_connection_fails_it(answer: Json) -> None:
+async def test_an_invalid_answer_to_a_connection_request_fails_the_request(answer: Json) -> None:
     wire = Wire()
     async with anyio.create_task_group() as tasks:
 
@@ -534,7 +534,7 @@ async def test_an_odd_answer_to_a_request_for_a_connection_fails_it(answer: Json
         assert wire.frames.take({"id": (await wire.first_sent())["id"], **answer})
 
 
-async def test_a_request_for_a_connection_ends_with_the_client() -> None:
+async def test_a_connection_request_fails_when_the_client_disconnects() -> None:
     wire = Wire()
     async with anyio.create_task_group() as tasks:
 
@@ -561,7 +561,7 @@ async def test_a_request_for_a_connection_ends_with_the_client() -> None:
         {},
     ],
 )
-async def test_what_is_none_of_ours_is_left_to_the_sdk(message: Json) -> None:
+async def test_messages_that_are_not_ours_are_left_to_the_sdk(message: Json) -> None:
     assert not Wire().frames.take(message)
 
 
@@ -574,7 +574,7 @@ async def test_a_request_that_belongs_to_no_session_is_refused(method: str) -> N
     assert refusal["error"]["code"] == (-32602 if method == "mcp/message" else -32601)
 
 
-async def test_a_server_that_says_more_than_can_be_read_is_left_and_the_others_are_not() -> None:
+async def test_a_server_that_sends_too_many_messages_is_disconnected() -> None:
     wire = Wire()
     async with anyio.create_task_group() as tasks:
 
@@ -624,7 +624,7 @@ on_connection = st.builds(_on_connection, scalars, st.dictionaries(st.sampled_fr
 
 
 @given(st.lists(messages | ours | on_connection, max_size=6))
-def test_whatever_message_comes_it_is_taken_or_not_and_nothing_breaks(came: list[Json]) -> None:
+def test_any_message_is_accepted_or_rejected_without_breaking_the_channel(came: list[Json]) -> None:
     async def take_all() -> None:
         wire = Wire()
         async with anyio.create_task_group() as tasks:
@@ -649,7 +649,7 @@ def test_whatever_message_comes_it_is_taken_or_not_and_nothing_breaks(came: list
     anyio.run(take_all)
 
 
-def test_a_carried_server_is_known_by_its_id_alone() -> None:
+def test_a_carried_server_is_identified_by_its_id_only() -> None:
     server = CarriedServer("s", Wire().frames)
     assert identity(server) == address(server) == {"acp": "s"}
     assert str(server) == "acp:s"

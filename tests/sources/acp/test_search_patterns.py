@@ -1,4 +1,4 @@
-"""Patterns from strangers: what they match, what they cannot be, and that none of them takes for ever."""
+"""Untrusted search patterns: what they match, which are refused, and that all of them end in linear time."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ from toolcrib.sources.acp.search_patterns import expression, glob, literal
         ("a", "a\n", False),
     ],
 )
-def test_a_path_is_matched_by_a_pattern(pattern: str, path: str, is_match: bool) -> None:
+def test_a_glob_pattern_matches_paths_as_expected(pattern: str, path: str, is_match: bool) -> None:
     assert glob(pattern)(path) is is_match
 
 
 @given(st.text("ab.*?[]!-{},\\^", min_size=1, max_size=8), st.text("ab.-\\^", min_size=1, max_size=6))
-def test_a_pattern_for_a_name_means_what_it_means_elsewhere(pattern: str, name: str) -> None:
+def test_a_glob_pattern_for_a_name_agrees_with_fnmatch(pattern: str, name: str) -> None:
     if any(special in pattern for special in "[]{}"):
         glob(pattern)(name)  # there is a matcher for each
     else:
@@ -65,7 +65,7 @@ def test_a_pattern_for_a_name_means_what_it_means_elsewhere(pattern: str, name: 
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_a_pattern_for_paths(pattern: str) -> None:
+def test_any_text_is_a_valid_glob_pattern(pattern: str) -> None:
     glob(pattern)("src/a.py")
 
 
@@ -78,17 +78,17 @@ def test_a_regular_expression_is_found_anywhere_in_a_line() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "a{1000}{1000}{1000}", "x" * 1001])
-def test_what_cannot_be_matched_in_linear_time_is_refused(pattern: str) -> None:
+def test_an_expression_that_cannot_be_matched_in_linear_time_is_refused(pattern: str) -> None:
     with pytest.raises(ToolFailed):
         expression(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(a*)*c", "(.*.*.*)*x"])
-def test_a_pattern_that_would_try_for_ever_elsewhere_has_an_answer(pattern: str) -> None:
+def test_an_expression_that_backtracks_elsewhere_is_answered_in_linear_time(pattern: str) -> None:
     assert not expression(pattern)("a" * 5_000 + "!")
 
 
-def test_a_name_that_is_no_text_matches_nothing() -> None:
+def test_a_name_with_a_lone_surrogate_matches_nothing() -> None:
     assert not glob("*")("a\udcff")
 
 

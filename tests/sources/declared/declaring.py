@@ -13,11 +13,11 @@ from toolcrib.sources.declared.declared_source import DeclaredSource
 from toolcrib.sources.declared.definition import DeclaredTool, DeclaredTools, read_declared
 
 ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"
-"""A program that says what it was given."""
+"""A program that prints its arguments."""
 
 
 def properties(**kinds: str | Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of an object with one property for each, of a type or a schema; none is required."""
+    """Return an object schema with these optional properties, each given as a type or a schema."""
     return {
         "type": "object",
         "properties": {name: {"type": kind} if isinstance(kind, str) else dict(kind) for name, kind in kinds.items()},
@@ -29,7 +29,7 @@ def declared(wire: Mapping[str, Any], name: str = "tool") -> DeclaredTool:
 
 
 def source_of(*wires: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> DeclaredSource:
-    """Tools named `tool`, `tool2`, ..."""
+    """Return a source with tools named `tool`, `tool2`, ..."""
     tools = tuple(declared(wire, f"tool{number}" if number > 1 else "tool") for number, wire in enumerate(wires, 1))
     offered = DeclaredTools("ops", tools=tools)
     return DeclaredSource(offered) if environ is None else DeclaredSource(offered, environ)
@@ -44,12 +44,12 @@ async def call_of(source: DeclaredSource, /, **arguments: Any) -> ToolResult:
 
 
 def python(code: str, *elements: Any, **more: Any) -> dict[str, Any]:
-    """A command that runs `code`, which is written as a template is."""
+    """Return a command that runs `code`; the braces of `code` are escaped for the template."""
     return {"command": [sys.executable, "-c", code.replace("{", "{{").replace("}", "}}"), *elements], **more}
 
 
 async def argv(elements: list[Any], schema: Mapping[str, Any], /, **arguments: Any) -> list[str]:
-    """What a real program finds as its arguments."""
+    """Return the arguments that a real program receives."""
     more = {key: value for key, value in {"input_schema": schema}.items() if value}
     result = await call(python(ECHO, *elements, **more), **arguments)
     assert not result.is_error, result.text

@@ -1,4 +1,4 @@
-"""A small HTTP server in the test's own loop: it keeps what it was sent to the letter, and answers by the path."""
+"""A small HTTP server in the event loop of the test. It records each request exactly and answers by path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anyio.streams.tls import TLSStream
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One request."""
+    """One received request."""
 
     method: str
     target: str
@@ -25,7 +25,7 @@ class Heard:
 
 @dataclass
 class Server:
-    """`answers`: raw responses by the path, `/` for all others."""
+    """`answers`: raw responses by path; `/` is the default."""
 
     answers: dict[str, bytes]
     port: int = 0

@@ -1,4 +1,4 @@
-"""Command lines that are declared: what a program finds as its arguments, and how its run is bounded."""
+"""Declared command lines: the arguments that a program receives, and the limits of its run."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ with open(sys.argv[1] + ".new", "w") as file:
 os.rename(sys.argv[1] + ".new", sys.argv[1])
 time.sleep(600)
 """
-"""Writes its own process id and that of a child that does not listen to SIGTERM, and stays."""
+"""Writes its process id and the id of a child that ignores SIGTERM, and then waits."""
 
 
-async def test_a_command_keeps_the_contract_of_a_source() -> None:
+async def test_a_declared_command_passes_the_source_contract() -> None:
     def make() -> Source:
         return source_of(python("import sys; print(sys.argv[1])", "{text}", input_schema=TEXT))
 
@@ -62,11 +62,11 @@ async def test_a_command_keeps_the_contract_of_a_source() -> None:
         "ü 漢 🐙",
     ],
 )
-async def test_what_a_shell_would_act_on_arrives_as_text(text: str) -> None:
+async def test_text_with_shell_syntax_arrives_unchanged(text: str) -> None:
     assert await argv(["{text}"], TEXT, text=text) == [text]
 
 
-async def test_no_argument_is_read_as_a_placeholder_again() -> None:
+async def test_an_argument_value_is_not_expanded_as_a_placeholder() -> None:
     schema = properties(one="string", two="string")
     assert await argv(["{one}{two}"], schema, one="{two} ${env:HOME}", two="$") == ["{two} ${env:HOME}$"]
 
@@ -76,13 +76,13 @@ WRITABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="
 
 @given(WRITABLE, st.lists(WRITABLE, max_size=3))
 @settings(max_examples=examples(20), deadline=None)
-def test_a_program_finds_exactly_the_arguments_that_were_sent(text: str, texts: list[str]) -> None:
+def test_a_program_receives_exactly_the_arguments_that_were_sent(text: str, texts: list[str]) -> None:
     schema = properties(text="string", texts="array")
     found = anyio.run(lambda: argv(["--", "{text}", "<{text}>", "{texts}"], schema, text=text, texts=texts))
     assert found == ["--", text, f"<{text}>", *texts]
 
 
-async def test_numbers_and_objects_are_written_as_json_and_a_bare_list_is_spread() -> None:
+async def test_numbers_and_objects_are_written_as_json_and_a_list_is_spread() -> None:
     schema = properties(n="number", on="boolean", point="object", names="array")
     found = await argv(
         ["{n}", "{on}", "{point}", "{names}", "all={names}"], schema, n=1.5, on=True, point={"x": 1}, names=["a", 2]
@@ -90,7 +90,7 @@ async def test_numbers_and_objects_are_written_as_json_and_a_bare_list_is_spread
     assert found == ["1.5", "true", '{"x":1}', "a", "2", 'all=["a",2]']
 
 
-async def test_an_element_whose_argument_is_not_there_is_left_out_whole() -> None:
+async def test_an_element_with_a_missing_argument_is_omitted_whole() -> None:
     schema = properties(path="string", depth="integer", tags="array", wide={"type": "string", "default": "no"})
     line = ["ls", "{path}", ["--depth", "{depth}"], ["--tags", "{tags}"], "--wide={wide}"]
     assert await argv(line, schema) == ["ls", "--wide=no"]
@@ -115,7 +115,7 @@ async def test_an_argument_that_a_program_could_read_as_an_option_is_refused(val
         await argv(["{names}"], properties(names="array"), names=["fine", value])
 
 
-async def test_an_argument_may_begin_with_a_dash_where_it_can_be_no_option() -> None:
+async def test_an_argument_may_begin_with_a_dash_where_it_cannot_be_an_option() -> None:
     assert await argv(["--", "{text}"], TEXT, text="-rf") == ["--", "-rf"]
     assert await argv(["--name={text}", "./{text}"], TEXT, text="-rf") == ["--name=-rf", "./-rf"]
     allowed = await call(
@@ -124,35 +124,35 @@ async def test_an_argument_may_begin_with_a_dash_where_it_can_be_no_option() -> 
     assert allowed.text == "-rf\n"
 
 
-async def test_a_value_does_not_pass_for_the_end_of_the_options() -> None:
+async def test_an_argument_value_does_not_count_as_the_end_of_options() -> None:
     schema = properties(one="array", two="string")
     with pytest.raises(InvalidArguments):
         await argv(["{one}", "{two}"], schema, one=["--"], two="-rf")
 
 
-async def test_a_nul_is_refused() -> None:
+async def test_a_nul_character_is_refused() -> None:
     with pytest.raises(InvalidArguments, match="NUL"):
         await argv(["x{text}"], TEXT, text="a\0b")
 
 
-async def test_arguments_beyond_what_the_system_takes_are_refused() -> None:
+async def test_arguments_longer_than_the_system_allows_are_refused() -> None:
     with pytest.raises(InvalidArguments, match="longer than the system allows for a command"):
         await argv(["{text}"], TEXT, text="x" * 5_000_000)
 
 
-async def test_input_comes_from_the_template_and_is_closed_without_one() -> None:
+async def test_standard_input_comes_from_the_template_or_is_empty() -> None:
     said = python("import sys; sys.stdout.write(sys.stdin.read().upper())", stdin="<{text}>", input_schema=TEXT)
     assert (await call(said, text="a\nü")).text == "<A\nÜ>"
     assert (await call(said)).content == ()
     assert (await call(python("import sys; print(repr(sys.stdin.read()))"))).text == "''\n"
 
 
-async def test_a_program_that_reads_nothing_of_its_input_is_no_failure() -> None:
+async def test_a_program_that_does_not_read_its_input_does_not_fail() -> None:
     result = await call(python("print('done')", stdin="{text}", input_schema=TEXT), text="x" * 1_000_000)
     assert (result.text, result.is_error) == ("done\n", False)
 
 
-async def test_little_is_inherited_and_secrets_come_by_name() -> None:
+async def test_a_program_inherits_few_variables_and_gets_secrets_by_name() -> None:
     names = "import json, os; print(json.dumps(dict(os.environ)))"
     environ = {"PATH": os.environ["PATH"], "TOKEN": "t0p", "OTHER": "hidden", "LANG": "C.UTF-8", "UV_OFFLINE": "1"}
     source = source_of(python(names, env={"KEY": "is ${env:TOKEN}", "MODE": "${MODE:-plain}"}), environ=environ)
@@ -161,14 +161,14 @@ async def test_little_is_inherited_and_secrets_come_by_name() -> None:
     assert not {"TOKEN", "OTHER", "UV_OFFLINE"} & found.keys()
 
 
-async def test_it_runs_in_its_folder(tmp_path: Path) -> None:
+async def test_a_program_runs_in_its_configured_folder(tmp_path: Path) -> None:
     where = python("import os; print(os.getcwd())", cwd="${env:PLACE}")
     assert (await call_of(source_of(where, environ={"PLACE": str(tmp_path)}))).text == f"{tmp_path}\n"
     with pytest.raises(ToolFailed, match="its working folder does not exist"):
         await call(python("", cwd=str(tmp_path / "gone")))
 
 
-async def test_a_tool_whose_variable_is_not_set_is_set_aside_alone() -> None:
+async def test_only_the_tool_with_an_unset_variable_is_set_aside() -> None:
     source = source_of(python("", env={"KEY": "${env:NOWHERE}"}), python("print(1)"), environ={})
     listing = await source.list_tools()
     assert [tool.name for tool in listing.tools] == ["tool2"]
@@ -177,7 +177,7 @@ async def test_a_tool_whose_variable_is_not_set_is_set_aside_alone() -> None:
     ]
 
 
-async def test_another_exit_code_is_a_failure_with_what_was_said() -> None:
+async def test_a_nonzero_exit_code_is_a_failure_with_the_output() -> None:
     failed = await call(python("import sys; print('half'); print('no disk', file=sys.stderr); sys.exit(3)"))
     assert failed.is_error
     assert failed.text == "The program ended with exit code 3.\nhalf\n\nno disk\n"
@@ -185,12 +185,12 @@ async def test_another_exit_code_is_a_failure_with_what_was_said() -> None:
     assert (killed.text, killed.is_error) == ("The program was ended by signal 9.", True)
 
 
-async def test_warnings_stand_after_the_answer() -> None:
+async def test_standard_error_follows_the_output_in_the_answer() -> None:
     result = await call(python("import sys; print('fine'); print('old', file=sys.stderr)"))
     assert [block["text"] for block in result.content] == ["fine\n", "Standard error:\nold\n"]
 
 
-async def test_what_program_is_not_there_is_told_in_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_name_of_a_missing_program_is_only_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ToolFailed, match="its program is not installed") as failed:
         await call({"command": ["/opt/secret/nothing-4b1f"]})
     assert "nothing-4b1f" not in str(failed.value.to_wire())
@@ -204,11 +204,11 @@ async def test_with_an_output_schema_the_output_is_read_as_json() -> None:
     assert (await call(python("print('no json')", output_schema=results))).structured_content is None
 
 
-async def test_bytes_that_are_no_text_are_replaced() -> None:
+async def test_bytes_that_are_not_text_are_replaced() -> None:
     assert (await call(python("import sys; sys.stdout.buffer.write(b'a\\xffb')"))).text == "a\ufffdb"
 
 
-async def test_a_flood_of_output_is_cut_and_the_program_comes_to_its_end(tmp_path: Path) -> None:
+async def test_a_too_long_output_is_cut_and_the_program_still_ends(tmp_path: Path) -> None:
     done = tmp_path / "done"
     flood = "import sys; sys.stdout.write('x' * 5_000_000); sys.stdout.flush(); open(sys.argv[1], 'w')"
     result = await call(python(flood, str(done)))
@@ -217,7 +217,7 @@ async def test_a_flood_of_output_is_cut_and_the_program_comes_to_its_end(tmp_pat
     assert done.exists()
 
 
-async def test_a_program_whose_time_is_over_is_stopped_with_its_children(tmp_path: Path) -> None:
+async def test_a_program_that_exceeds_its_time_limit_is_stopped_with_its_children(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     result = await call(python(SAY_PIDS, str(pids), timeout_s=5))
     assert result.is_error
@@ -234,7 +234,7 @@ async def test_a_cancelled_call_stops_the_program_with_its_children(tmp_path: Pa
     await until(lambda: not any(is_running(int(pid)) for pid in pids.read_text().split()), "all are gone")
 
 
-async def test_a_program_is_over_though_a_child_holds_its_output(tmp_path: Path) -> None:
+async def test_a_program_ends_even_if_a_child_holds_its_output_open(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     leaves = SAY_PIDS.rpartition("time.sleep")[0]
     result = await call(python(f"{leaves}print('over')", str(pids), timeout_s=600))
@@ -265,11 +265,11 @@ WRONG: list[tuple[Any, str]] = [
     (["node", "--eval=f({text})"], "command.1: `node` would run"),
     (["cmd.exe", "/c", "type", "{text}"], "command.3: `cmd` would run"),
 ]
-"""With what is said of each."""
+"""Commands, each with its error message."""
 
 
 @pytest.mark.parametrize(("command", "complaint"), WRONG)
-def test_a_command_that_cannot_be_meant_is_refused_with_its_place(command: Any, complaint: str) -> None:
+def test_an_invalid_command_is_refused_with_its_path(command: Any, complaint: str) -> None:
     with pytest.raises(InvalidTool, match=f"^ops.tool.{complaint}"):
         declared({"command": command, "input_schema": TEXT})
 
@@ -283,7 +283,7 @@ def test_a_command_that_cannot_be_meant_is_refused_with_its_place(command: Any, 
         (["env", "LANG=C", "perl", ["{file}"]], "stdin: `perl` would run"),
     ],
 )
-def test_an_interpreter_that_reads_its_program_reads_no_argument(command: Any, complaint: str) -> None:
+def test_an_interpreter_that_reads_its_program_from_stdin_gets_no_arguments_there(command: Any, complaint: str) -> None:
     schema = properties(text="string", file="string")
     with pytest.raises(InvalidTool, match=re.escape(complaint)):
         declared({"command": [*command, ["{file}"]], "stdin": "ls {text}", "input_schema": schema})
@@ -300,7 +300,7 @@ def test_an_interpreter_that_reads_its_program_reads_no_argument(command: Any, c
         ["jq", "."],
     ],
 )
-def test_an_interpreter_with_a_program_may_read_arguments(command: Any) -> None:
+def test_an_interpreter_with_a_program_may_read_arguments_from_stdin(command: Any) -> None:
     declared({"command": command, "stdin": "{text}", "input_schema": TEXT})
 
 
@@ -391,7 +391,7 @@ def test_an_argument_never_names_the_program(command: list[str]) -> None:
     ],
     ids=" ".join,
 )
-def test_an_argument_never_becomes_code_by_standard_input(command: list[str]) -> None:
+def test_an_argument_never_becomes_code_through_standard_input(command: list[str]) -> None:
     with pytest.raises(InvalidTool, match=r"stdin: .* would run the argument as code, or split it into arguments"):
         declared({"command": command, "stdin": "{text}", "input_schema": TEXT})
 
@@ -419,28 +419,28 @@ def test_an_argument_never_becomes_code_by_standard_input(command: list[str]) ->
     ],
     ids=" ".join,
 )
-def test_an_argument_that_is_no_code_is_fine(command: list[str]) -> None:
+def test_an_argument_that_is_not_code_is_accepted(command: list[str]) -> None:
     declared({"command": command, "input_schema": TEXT})
 
 
-def test_a_batch_file_takes_no_arguments_since_a_shell_would_read_them() -> None:
+def test_a_batch_file_takes_no_arguments_because_a_shell_would_parse_them() -> None:
     with pytest.raises(InvalidTool, match=r"command.0: on Windows a shell reads"):
         declared({"command": ["C:\\ops\\Run.BAT", "{text}"], "input_schema": TEXT})
     declared({"command": ["C:\\ops\\run.bat", "now"]})
 
 
-def test_a_script_takes_arguments_behind_it_and_words_like_options_elsewhere_are_fine() -> None:
+def test_arguments_after_a_script_and_option_like_words_are_accepted() -> None:
     declared({"command": ["sh", "-c", 'echo "$1"', "sh", "{text}"], "input_schema": TEXT})
     declared({"command": ["grep", "-e", "{text}", "-c", "notes.txt"], "input_schema": TEXT})
 
 
 @pytest.mark.parametrize("cwd", ["here", "${env:PLACE}"])
-async def test_a_folder_that_depends_on_where_toolcrib_runs_is_refused(cwd: str) -> None:
+async def test_a_relative_working_folder_is_refused(cwd: str) -> None:
     source = source_of(python("", cwd=cwd), environ={"PLACE": "there"})
     assert [aside.reason for aside in source.listing.set_aside] == ["cwd: must be an absolute path, or begin with `~`"]
 
 
-async def test_a_program_may_clean_up_before_it_is_stopped(tmp_path: Path) -> None:
+async def test_a_cancelled_program_may_clean_up_before_it_is_stopped(tmp_path: Path) -> None:
     cleans = """
 import signal, sys, time
 def clean(*_):

@@ -1,4 +1,4 @@
-"""Declarations: what is written is read, what was read is written again, and what cannot be meant is refused."""
+"""Declarations: reading them, writing them again, and refusing invalid ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WEATHER: Mapping[str, Any] = {
 }
 
 
-def test_a_command_is_read_whole() -> None:
+def test_every_field_of_a_command_is_read() -> None:
     tool = read_declared("ops", "disk_free", DISK_FREE)
     assert (tool.tool.id, tool.tool.title, tool.timeout_s) == ("ops.disk_free", "Disk space", 30.0)
     assert (tool.tool.annotations.read_only, tool.tool.annotations.destructive) == (True, False)
@@ -59,7 +59,7 @@ def test_a_command_is_read_whole() -> None:
     assert (tool.action.program, tool.action.cwd, tool.action.env) == ("df", "~", {"TOKEN": "${env:TOKEN}"})
 
 
-def test_an_endpoint_is_read_whole() -> None:
+def test_every_field_of_an_endpoint_is_read() -> None:
     tool = read_declared("ops", "weather", WEATHER)
     assert isinstance(tool.action, Endpoint)
     assert (tool.action.method, tool.action.origin) == ("POST", "https://api.example.com")
@@ -67,13 +67,13 @@ def test_an_endpoint_is_read_whole() -> None:
     assert tool.action.allows_private
 
 
-def test_what_a_model_is_shown_tells_nothing_of_what_is_run() -> None:
+def test_a_definition_shown_to_a_model_hides_its_command_and_request() -> None:
     for tool in (read_declared("ops", "a", DISK_FREE), read_declared("ops", "b", WEATHER)):
         told = json.dumps(tool.tool.wire)
         assert not any(secret in told for secret in ("-h", "TOKEN", "example.com", "Bearer", "cwd"))
 
 
-def test_who_approved_of_a_tool_did_not_approve_of_another_command_behind_it() -> None:
+def test_a_changed_command_changes_the_wire_digest_but_not_the_handle() -> None:
     one = declared({"command": ["df"]}).tool
     other = declared({"command": ["rm"]}).tool
     assert one.wire["_meta"][DECLARATION] != other.wire["_meta"][DECLARATION]
@@ -102,7 +102,7 @@ MORE: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 
 @given(st.lists(st.one_of(TEXTS, GROUPS), max_size=4), MORE)
-def test_what_was_read_is_written_as_it_was(elements: list[Any], more: dict[str, Any]) -> None:
+def test_a_declaration_that_is_read_is_written_unchanged(elements: list[Any], more: dict[str, Any]) -> None:
     wire = {
         "description": "Runs it.",
         "command": ["run", *elements, "{path}", "{depth}", "{text}"],
@@ -115,7 +115,7 @@ def test_what_was_read_is_written_as_it_was(elements: list[Any], more: dict[str,
     assert read_declared("ops", "run", json.loads(json.dumps(tool.to_wire()))) == tool
 
 
-def test_a_source_is_written_as_it_was() -> None:
+def test_a_declared_source_is_written_unchanged() -> None:
     wire = {"title": "Operations", "summary": "What keeps it running.", "tools": {"disk": DISK_FREE, "sky": WEATHER}}
     source = read_declared_source("ops", wire)
     assert source.to_wire() == wire
@@ -123,7 +123,7 @@ def test_a_source_is_written_as_it_was() -> None:
     assert read_declared_source("ops", {}).to_wire() == {"tools": {}}
 
 
-def test_tools_come_and_go_one_by_one() -> None:
+def test_tools_are_added_replaced_and_removed_one_by_one() -> None:
     one, other = declared({"command": ["df"]}, "one"), declared({"command": ["du"]}, "other")
     changed = declared({"command": ["dd"]}, "one")
     source = DeclaredTools("ops").having(one).having(other).having(changed)
@@ -131,7 +131,7 @@ def test_tools_come_and_go_one_by_one() -> None:
     assert source.without("one").without("none").tools == (other,)
 
 
-def test_what_was_read_is_nobody_elses_to_change() -> None:
+def test_changing_the_wire_object_does_not_change_the_declaration() -> None:
     wire = copy.deepcopy(dict(DISK_FREE))
     tool = read_declared("ops", "disk_free", wire)
     wire["env"]["TOKEN"] = "another"
@@ -168,7 +168,7 @@ def test_what_was_read_is_nobody_elses_to_change() -> None:
         ({"title": "\ud800"}, "ops.tool: cannot be written as JSON"),
     ],
 )  # fmt: skip
-def test_a_declaration_that_is_wrong_is_refused_with_its_place(change: Mapping[str, Any], complaint: str) -> None:
+def test_an_invalid_declaration_is_refused_with_its_path(change: Mapping[str, Any], complaint: str) -> None:
     with pytest.raises(InvalidTool) as refused:
         declared({"command": ["df"], **change})
     assert refused.value.message.startswith(complaint)
@@ -187,7 +187,7 @@ def test_a_declaration_that_is_wrong_is_refused_with_its_place(change: Mapping[s
         ("ops", {"tools": {"x": {"http": {"url": "http://h/"}, "cwd": "/", "description": "d"}}}, "ops.tools.x.cwd:"),
     ],
 )  # fmt: skip
-def test_a_source_that_is_wrong_is_refused_with_its_place(name: str, wire: object, complaint: str) -> None:
+def test_an_invalid_declared_source_is_refused_with_its_path(name: str, wire: object, complaint: str) -> None:
     with pytest.raises(InvalidTool) as refused:
         read_declared_source(name, wire)
     assert refused.value.message.startswith(complaint)

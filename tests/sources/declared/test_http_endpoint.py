@@ -1,4 +1,4 @@
-"""HTTP endpoints that are declared: what is sent, where it may go, and how an answer is read."""
+"""Declared HTTP endpoints: what is sent, which addresses are allowed, and how an answer is read."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ CITY = {**properties(city="string"), "required": ["city"]}
 
 
 def local(url: str, schema: dict[str, Any] | None = None, /, **more: Any) -> dict[str, Any]:
-    """An endpoint on this machine."""
+    """Return an endpoint on the local machine."""
     return {"http": {"url": url, "allow_private": True, **more}, **({"input_schema": schema} if schema else {})}
 
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[str]]]:
-    """For each name that the system is asked for, the addresses it gives the first time, the second time, ..."""
+    """For each host name: the addresses of the first lookup, the second lookup, ..."""
     known: dict[str, list[list[str]]] = {}
     real = socket.getaddrinfo
 
@@ -58,7 +58,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[str]]]:
     return known
 
 
-async def test_an_endpoint_keeps_the_contract_of_a_source() -> None:
+async def test_a_declared_endpoint_passes_the_source_contract() -> None:
     async with listening({"/one": answer("first"), "/two": answer("second")}) as server:
 
         def make() -> Source:
@@ -67,7 +67,7 @@ async def test_an_endpoint_keeps_the_contract_of_a_source() -> None:
         await check_source(make, tool="tool", arguments={"city": "one"}, other_arguments={"city": "two"})
 
 
-async def test_arguments_go_where_they_are_declared_to_go() -> None:
+async def test_arguments_go_to_the_parts_of_the_request_that_declare_them() -> None:
     schema = {**properties(city="string", days="integer", tags="array", key="string"), "required": ["city"]}
     wire = local(
         "{url}/v1/{city}/now?fixed=a b&again={city}",
@@ -125,14 +125,14 @@ def test_no_argument_leaves_its_part_of_the_address(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["..", ".", "a/../b", "../../admin", "..\\..", "/..", ""])
-async def test_an_argument_that_means_another_address_is_refused(text: str) -> None:
+async def test_an_argument_that_changes_the_path_is_refused(text: str) -> None:
     async with listening() as server:
         with pytest.raises(InvalidArguments, match="`city` must not"):
             await call(local(f"{server.url}/v1/{{city}}", CITY), city=text)
         assert server.heard == []
 
 
-async def test_arguments_that_make_dots_only_together_are_refused() -> None:
+async def test_arguments_that_only_together_form_dots_are_refused() -> None:
     schema = {**properties(a="string", b="string"), "required": ["a", "b"]}
     async with listening() as server:
         with pytest.raises(InvalidArguments):
@@ -147,27 +147,27 @@ async def test_a_line_break_in_a_header_is_refused(text: str) -> None:
         assert server.heard == []
 
 
-async def test_a_header_takes_other_scripts() -> None:
+async def test_a_header_accepts_non_ascii_text() -> None:
     async with listening() as server:
         await call(local(server.url, CITY, headers={"X-City": " {city} "}), city="Köln")
         assert server.heard[0].headers["x-city"] == "Köln"
 
 
-async def test_a_secret_with_a_line_break_sets_its_tool_aside_without_telling_it() -> None:
+async def test_a_tool_with_a_line_break_in_a_secret_is_set_aside_without_showing_the_secret() -> None:
     source = source_of(local("http://h/", headers={"X-Key": "${env:KEY}"}), environ={"KEY": "a\nb"})
     (aside,) = source.listing.set_aside
     assert aside.reason == "http.headers.X-Key: its value contains a line break, which a header cannot contain"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1", "0x7f000001", "[::ffff:127.0.0.1]", "0.0.0.0"])
-async def test_this_machine_is_refused_unless_it_is_allowed(host: str) -> None:
+async def test_the_local_machine_is_refused_by_default(host: str) -> None:
     async with listening() as server:
         with pytest.raises(ToolFailed, match="its address is in a private network"):
             await call({"http": {"url": f"http://{host}:{server.port}/"}})
         assert server.heard == []
 
 
-async def test_this_machine_is_reached_where_it_is_allowed() -> None:
+async def test_the_local_machine_is_reached_if_private_addresses_are_allowed() -> None:
     async with listening() as server:
         assert (await call(local(f"http://localhost:{server.port}/"))).text == "fine"
 
@@ -181,7 +181,7 @@ async def test_this_machine_is_reached_where_it_is_allowed() -> None:
         "64:ff9b::a00:1", "64:ff9b:1::1", "2002:7f00:1::", "2001:0:a00:1::",
     ],
 )  # fmt: skip
-def test_an_address_that_is_not_public_is_known_as_one(address: str) -> None:
+def test_an_address_that_is_not_public_is_recognized(address: str) -> None:
     assert not is_public(address)
 
 
@@ -195,18 +195,18 @@ SPECIAL_PURPOSE = """
 
 
 @pytest.mark.parametrize("network", SPECIAL_PURPOSE.split())
-def test_no_special_purpose_network_of_the_registries_counts_as_public(network: str) -> None:
+def test_special_purpose_networks_of_the_registries_are_not_public(network: str) -> None:
     known = ip_network(network)
     assert not is_public(str(known[0]))
     assert not is_public(str(known[-1]))
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])
-def test_a_public_address_is_known_as_one(address: str) -> None:
+def test_a_public_address_is_recognized(address: str) -> None:
     assert is_public(address)
 
 
-async def test_a_name_that_leads_to_this_machine_is_refused(
+async def test_a_name_that_resolves_to_the_local_machine_is_refused(
     names: dict[str, list[list[str]]], caplog: pytest.LogCaptureFixture
 ) -> None:
     names["inside.example"] = [["127.0.0.1"]]
@@ -217,8 +217,8 @@ async def test_a_name_that_leads_to_this_machine_is_refused(
         assert "`inside.example` is in a private network" in caplog.text
 
 
-async def test_what_is_connected_to_is_what_was_checked(names: dict[str, list[list[str]]]) -> None:
-    """A name is asked for once: there is no second answer that could lead elsewhere."""
+async def test_the_connection_uses_the_address_that_was_checked(names: dict[str, list[list[str]]]) -> None:
+    """A name is looked up once, so no second answer can point to a different address."""
     names["rebinding.example"] = [["127.0.0.1"]]
     async with listening() as server:
         assert (await call(local(f"http://rebinding.example:{server.port}/"))).text == "fine"
@@ -232,7 +232,7 @@ async def test_the_next_address_of_a_name_is_tried(names: dict[str, list[list[st
         assert (await call(local(f"http://several.example:{server.port}/"))).text == "fine"
 
 
-async def test_the_certificate_has_to_be_that_of_the_name(
+async def test_the_certificate_must_match_the_host_name(
     names: dict[str, list[list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names["secure.example"], names["other.example"] = [["127.0.0.1"]], [["127.0.0.1"]]
@@ -265,7 +265,7 @@ async def test_a_redirect_within_the_origin_is_followed_with_its_headers() -> No
         assert [(heard.target, heard.headers["x-key"]) for heard in server.heard] == [("/old", "k"), ("/new?x=1", "k")]
 
 
-async def test_a_redirect_to_another_origin_is_told_and_not_followed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_redirect_to_a_different_origin_is_reported_and_not_followed(caplog: pytest.LogCaptureFixture) -> None:
     async with listening() as other, listening() as server:
         server.answers["/"] = redirect(f"{other.url}/steal?token=1", "307 Temporary Redirect")
         with pytest.raises(ToolFailed, match="redirects to a different address") as failed:
@@ -278,7 +278,7 @@ async def test_a_redirect_to_another_origin_is_told_and_not_followed(caplog: pyt
 @pytest.mark.parametrize(
     "to", ["http://user:pw@127.0.0.1:{port}/", "https://127.0.0.1:{port}/", "file:///etc/passwd", "http://["]
 )
-async def test_other_ways_out_by_redirect_are_not_followed(to: str) -> None:
+async def test_redirects_with_credentials_or_other_schemes_are_not_followed(to: str) -> None:
     async with listening() as server:
         server.answers["/"] = redirect(to.format(port=server.port))
         with pytest.raises((ToolFailed, SourceUnavailable)):
@@ -286,14 +286,14 @@ async def test_other_ways_out_by_redirect_are_not_followed(to: str) -> None:
         assert len(server.heard) == 1
 
 
-async def test_redirects_without_end_are_given_up() -> None:
+async def test_endless_redirects_are_stopped_after_a_limit() -> None:
     async with listening({"/": redirect("/again")}) as server:
         with pytest.raises(ToolFailed, match="more than 5 times"):
             await call(local(server.url))
         assert len(server.heard) == 6
 
 
-async def test_a_status_of_failure_is_told_with_its_body() -> None:
+async def test_an_error_status_is_reported_with_its_body() -> None:
     async with listening({"/": answer("no such city", "404 Not Found")}) as server:
         result = await call(local(server.url))
         assert (result.text, result.is_error) == ("HTTP 404\nno such city", True)
@@ -305,7 +305,7 @@ async def test_with_an_output_schema_the_answer_is_read_as_json() -> None:
         assert (await call(local(server.url))).structured_content is None
 
 
-async def test_an_answer_is_read_in_its_own_encoding_and_an_empty_one_has_no_content() -> None:
+async def test_an_answer_is_decoded_with_its_charset_and_an_empty_one_has_no_content() -> None:
     async with listening({"/": answer("ü".encode("latin-1"), kind="text/plain; charset=latin-1")}) as server:
         assert (await call(local(server.url))).text == "ü"
         server.answers["/"] = answer("", "204 No Content")
@@ -318,14 +318,14 @@ async def test_a_long_answer_is_cut() -> None:
         assert result.text == "x" * MAX_BODY_BYTES + "\n[the rest was left out]"
 
 
-async def test_an_answer_that_does_not_come_is_given_up() -> None:
+async def test_an_answer_that_does_not_arrive_times_out() -> None:
     async with listening({"/never": b""}) as server:
         with pytest.raises(SourceUnavailable, match=r"`ops\.tool` did not answer within 0\.2 s") as gone:
             await call({**local(f"{server.url}/never"), "timeout_s": 0.2})
         assert not gone.value.retryable
 
 
-async def test_where_nobody_listens_the_call_may_be_made_again() -> None:
+async def test_a_refused_connection_is_retryable() -> None:
     async with listening() as server:
         url = server.url
     with pytest.raises(SourceUnavailable, match=r"`ops\.tool` could not be reached") as gone:
@@ -333,7 +333,7 @@ async def test_where_nobody_listens_the_call_may_be_made_again() -> None:
     assert gone.value.retryable
 
 
-async def test_no_error_tells_what_was_filled_in() -> None:
+async def test_no_error_shows_the_values_of_environment_variables() -> None:
     async with listening({"/": b"nonsense\r\n\r\n"}) as server:
         wire = local(f"{server.url}/${{env:KEY}}", headers={"X-Key": "${env:KEY}"}, query={"k": "${env:KEY}"})
         with pytest.raises(SourceUnavailable) as gone:
@@ -371,7 +371,7 @@ async def test_no_error_tells_what_was_filled_in() -> None:
         ({"url": "https://example.com/", "json": {}, "body": ""}, "http.body: a request has one body"),
     ],
 )  # fmt: skip
-def test_an_endpoint_that_cannot_be_meant_is_refused_with_its_place(http: dict[str, Any], complaint: str) -> None:
+def test_an_invalid_endpoint_is_refused_with_its_path(http: dict[str, Any], complaint: str) -> None:
     schema = {**properties(city="string", days="integer"), "required": ["city"]}
     with pytest.raises(InvalidTool) as refused:
         declared({"http": http, "input_schema": schema})
@@ -379,7 +379,7 @@ def test_an_endpoint_that_cannot_be_meant_is_refused_with_its_place(http: dict[s
 
 
 def certified(name: str, folder: Path) -> Path:
-    """A file with a key and a certificate that it signed itself, for `name`."""
+    """Write a file with a key and a self-signed certificate for `name`."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -403,13 +403,13 @@ def certified(name: str, folder: Path) -> Path:
     return path
 
 
-async def test_an_answer_without_end_is_read_only_so_far() -> None:
+async def test_an_endless_answer_is_read_only_up_to_the_limit() -> None:
     endless = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n" + b"x" * (2 * MAX_BODY_BYTES)
     async with listening({"/never": endless}) as server:
         assert (await call(local(f"{server.url}/never"))).text.startswith("x" * MAX_BODY_BYTES + "\n[")
 
 
-def test_arguments_cannot_change_the_form_of_a_body() -> None:
+def test_arguments_cannot_change_the_structure_of_a_body() -> None:
     schema = {"properties": {"x": {"type": "string"}}, "required": ["x"]}
     text = {"url": "https://example.com/", "body": '{{"a": "{x}"}}'}
     with pytest.raises(InvalidTool, match="write a JSON body with arguments under `json`"):

@@ -1,4 +1,4 @@
-"""Servers that ask more than they read, or than anybody can answer: what is kept of it, and what goes on meanwhile."""
+"""Servers that send more requests than they read answers to, or than people can answer: the limits that apply."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ ANSWERS: Mapping[str, Json] = {"initialize": ABOUT, "tools/list": {"tools": [TOO
 
 @dataclass
 class Server:
-    """A server within this process, which says what it is told to, as fast as that is read."""
+    """An in-process server that sends the messages of a test as fast as they are read."""
 
     reads: bool = True
-    """Whether it takes answers."""
+    """Whether the server reads answers."""
     calls: list[Json] = field(default_factory=list[Json])
     answered: list[Json] = field(default_factory=list[Json])
-    """The answers it got."""
+    """The answers that the server received."""
     said: int = 0
-    """How many of the messages that a test has it say were read."""
+    """How many messages of the test were read."""
 
     @asynccontextmanager
     async def open(self, server_id: str) -> AsyncGenerator[Self]:
@@ -76,7 +76,7 @@ class Server:
 
 @dataclass
 class Thinking:
-    """A client whose person thinks for as long as the test wants."""
+    """A client with a person who answers when the test says so."""
 
     log_level = None
     capabilities: Mapping[str, Any] = field(default_factory=lambda: {"elicitation": {}})
@@ -96,7 +96,7 @@ QUESTION: Json = {"message": "?", "requestedSchema": {"type": "object", "propert
 
 @asynccontextmanager
 async def running(server: Server, client: Client | None = None) -> AsyncGenerator[Call]:
-    """Yields what calls the server's tool; nothing of what it said so far counts."""
+    """Yield a function that calls the server's tool. `said` counts from 0 at that point."""
     standing = client or NO_CLIENT
     carried = CarriedServer("s", server)
     async with McpSource("s", carried, patience=Patience(30, 30, 30), client=lambda: standing) as source:
@@ -105,7 +105,7 @@ async def running(server: Server, client: Client | None = None) -> AsyncGenerato
         yield partial(source.call_tool, tool, {})
 
 
-async def test_a_server_that_asks_and_does_not_read_is_read_no_further() -> None:
+async def test_a_server_that_does_not_read_answers_is_not_read_beyond_a_limit() -> None:
     server = Server(reads=False)
     async with running(server), anyio.create_task_group() as tasks:
 
@@ -119,7 +119,7 @@ async def test_a_server_that_asks_and_does_not_read_is_read_no_further() -> None
         tasks.cancel_scope.cancel()
 
 
-async def test_a_server_that_reads_is_answered_however_much_it_asks() -> None:
+async def test_a_server_that_reads_gets_an_answer_to_every_request() -> None:
     server = Server()
     async with running(server):
         for number in range(MANY):
@@ -129,7 +129,7 @@ async def test_a_server_that_reads_is_answered_however_much_it_asks() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x" * (backlog.MAX_ASKED_BYTES // 10)])
-async def test_questions_beyond_what_people_can_answer_are_refused_and_calls_go_on(text: str) -> None:
+async def test_questions_beyond_the_limit_are_refused_and_calls_continue(text: str) -> None:
     server, client, results = Server(), Thinking(), list[ToolResult]()
     async with running(server, client) as call, anyio.create_task_group() as tasks:
 
@@ -148,7 +148,7 @@ async def test_questions_beyond_what_people_can_answer_are_refused_and_calls_go_
         await until(lambda: client.asked >= waiting, "the questions that people can answer")
         assert (client.asked, len(server.answered)) == (waiting, count - waiting)
         assert all("at most" in each["error"]["message"] for each in server.answered)
-        await server.finish()  # while they all think
+        await server.finish()  # while all questions are open
         await anyio.wait_all_tasks_blocked()
         assert [result.text for result in results] == ["done"]
         client.decided.set()
@@ -159,7 +159,9 @@ async def test_questions_beyond_what_people_can_answer_are_refused_and_calls_go_
         assert server.answered[-1]["result"] == {"action": "decline"}
 
 
-async def test_a_server_that_reads_nothing_for_long_is_left_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_reads_no_answers_for_long_is_disconnected_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(backlog, "STUCK_S", 0.01)
     server = Server()
     failures: list[SourceUnavailable] = []
@@ -179,7 +181,7 @@ async def test_a_server_that_reads_nothing_for_long_is_left_with_the_reason(monk
     assert failures[0].diagnosis == "Its connection was ended because it sent requests and did not read the answers."
 
 
-async def test_progress_that_nobody_takes_is_dropped_beyond_a_bound() -> None:
+async def test_progress_beyond_a_limit_is_dropped_if_the_listener_is_slow() -> None:
     server, heard = Server(), list[float]()
 
     async def listen(progress: float, total: float | None, message: str | None) -> None:

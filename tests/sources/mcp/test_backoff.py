@@ -1,4 +1,4 @@
-"""Laws of leaving a failing server alone, and the breaker that keeps callers from it, both on a clock of the test."""
+"""Backoff after failures of a server, and the breaker that refuses calls meanwhile. Both use the clock of the test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DIED = SourceUnavailable("`bench` stopped before it answered.")
 
 
 class Clock:
-    """Seconds, as a test says."""
+    """A clock that a test sets, in seconds."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -46,7 +46,7 @@ def after(backoff: Backoff, event: str, now: float) -> Backoff:
             return backoff.paused(now, 17.0)
 
 
-def test_every_failure_in_a_row_waits_twice_as_long_up_to_five_minutes() -> None:
+def test_each_failure_in_a_row_doubles_the_wait_up_to_five_minutes() -> None:
     backoff, waits = Backoff(), list[float]()
     for _ in range(12):
         backoff = backoff.failed(0.0, died=False)
@@ -54,7 +54,7 @@ def test_every_failure_in_a_row_waits_twice_as_long_up_to_five_minutes() -> None
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
 
 
-def test_the_first_death_costs_nothing_and_the_next_ones_what_any_failure_costs() -> None:
+def test_the_first_death_costs_no_wait_and_later_deaths_cost_the_usual_wait() -> None:
     backoff, waits = Backoff(), list[float]()
     for _ in range(4):
         backoff = backoff.failed(0.0, died=True)
@@ -63,7 +63,7 @@ def test_the_first_death_costs_nothing_and_the_next_ones_what_any_failure_costs(
 
 
 @given(st.integers(1, 5_000), st.booleans())
-def test_it_is_never_left_alone_for_longer_than_five_minutes_however_often_it_failed(often: int, died: bool) -> None:
+def test_the_wait_is_at_most_five_minutes_after_any_number_of_failures(often: int, died: bool) -> None:
     backoff, wait_s = Backoff(), 0.0
     for _ in range(often):
         backoff = backoff.failed(0.0, died=died)
@@ -73,7 +73,7 @@ def test_it_is_never_left_alone_for_longer_than_five_minutes_however_often_it_fa
 
 
 @given(st.lists(st.tuples(GAP, EVENT), max_size=40))
-def test_whatever_happens_the_time_to_the_next_try_only_passes_or_follows_from_the_last_failure(
+def test_the_remaining_wait_only_decreases_with_time_or_follows_from_an_event(
     story: list[tuple[float, str]],
 ) -> None:
     backoff, now = Backoff(), 0.0
@@ -87,7 +87,7 @@ def test_whatever_happens_the_time_to_the_next_try_only_passes_or_follows_from_t
 
 
 @given(st.lists(st.tuples(GAP, EVENT), max_size=40))
-def test_once_it_worked_nothing_is_left_of_its_failures_but_a_pause_that_it_asked_for(
+def test_success_resets_all_failures_but_not_a_requested_pause(
     story: list[tuple[float, str]],
 ) -> None:
     backoff, now, paused_until = Backoff(), 0.0, 0.0
@@ -102,9 +102,7 @@ def test_once_it_worked_nothing_is_left_of_its_failures_but_a_pause_that_it_aske
 
 
 @given(st.floats(1, 100_000), st.booleans())
-def test_whoever_tries_a_broken_server_as_soon_as_it_may_does_so_about_once_in_five_minutes(
-    for_s: float, died: bool
-) -> None:
+def test_a_broken_server_is_tried_about_once_in_five_minutes(for_s: float, died: bool) -> None:
     backoff, now, tries = Backoff(), 0.0, 0
     while now <= for_s:
         tries += 1
@@ -113,7 +111,7 @@ def test_whoever_tries_a_broken_server_as_soon_as_it_may_does_so_about_once_in_f
     assert tries <= 11 + for_s / LAST_WAIT_S
 
 
-def test_a_longer_pause_stays_when_a_shorter_one_is_asked_for() -> None:
+def test_a_shorter_pause_does_not_replace_a_longer_one() -> None:
     backoff = Backoff().paused(0.0, 60.0).paused(10.0, 1.0)
     assert backoff.left_s(10.0) == 50.0
 
@@ -131,7 +129,7 @@ def refusal(ask: Callable[[], object]) -> SourceUnavailable:
     return caught.value
 
 
-def test_a_refusal_says_what_happened_how_often_and_when_it_is_tried_again() -> None:
+def test_a_refusal_states_the_cause_the_number_of_failures_and_the_next_retry() -> None:
     clock = Clock()
     breaker = Breaker("bench", now=clock)
     breaker.check()
@@ -149,9 +147,7 @@ def test_a_refusal_says_what_happened_how_often_and_when_it_is_tried_again() -> 
 
 
 @given(st.floats(0, 1e6), st.integers(1, 12))
-def test_whoever_waits_for_what_the_refusal_says_may_try_and_is_told_no_more_than_a_tenth_too_much(
-    now: float, often: int
-) -> None:
+def test_a_call_is_allowed_after_the_wait_that_the_refusal_states(now: float, often: int) -> None:
     clock = Clock()
     clock.now = now
     breaker = Breaker("bench", now=clock)
@@ -164,14 +160,14 @@ def test_whoever_waits_for_what_the_refusal_says_may_try_and_is_told_no_more_tha
     breaker.check()
 
 
-def test_a_refusal_for_a_place_where_it_stays_does_not_speak_of_time() -> None:
+def test_a_refusal_for_a_stored_message_does_not_mention_the_time() -> None:
     breaker = Breaker("bench", now=Clock())
     fail(breaker)
     error = refusal(lambda: breaker.check(in_words=False))
     assert (error.message, error.retry_after_s) == (EXITED.message, 1.0)
 
 
-def test_what_only_its_owner_can_change_is_not_worth_another_try_before_it_worked() -> None:
+def test_a_lasting_error_is_not_retryable_until_the_server_has_worked() -> None:
     clock = Clock()
     breaker = Breaker("far", now=clock)
     fail(breaker, SourceUnavailable("`far` answered HTTP 401 Unauthorized."))
@@ -182,7 +178,7 @@ def test_what_only_its_owner_can_change_is_not_worth_another_try_before_it_worke
     assert refusal(breaker.check).retryable, "the calls that it took along had been sent; this one was not"
 
 
-def test_what_was_under_way_when_it_failed_is_no_failure_of_its_own() -> None:
+def test_calls_that_fail_together_count_as_one_failure() -> None:
     breaker = Breaker("bench", now=Clock())
     marks = [breaker.mark() for _ in range(100)]
     told = [breaker.failed(DIED, mark, died=True) for mark in marks]
@@ -192,7 +188,7 @@ def test_what_was_under_way_when_it_failed_is_no_failure_of_its_own() -> None:
     assert breaker.failures == 2
 
 
-def test_a_pause_that_it_asks_for_holds_callers_back_and_what_others_are_answered_does_not_end_it() -> None:
+def test_a_requested_pause_holds_calls_back_even_after_a_success() -> None:
     clock = Clock()
     breaker = Breaker("far", now=clock)
     breaker.pause(None)
@@ -207,7 +203,7 @@ def test_a_pause_that_it_asks_for_holds_callers_back_and_what_others_are_answere
     breaker.check()
 
 
-def test_whoever_mended_it_begins_anew() -> None:
+def test_forgetting_the_failures_allows_the_next_call() -> None:
     breaker = Breaker("bench", now=Clock())
     assert not breaker.forget()
     for _ in range(5):
@@ -219,7 +215,7 @@ def test_whoever_mended_it_begins_anew() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("ending", ["works", "fails", "leaves"])
-async def test_while_it_is_in_doubt_one_caller_tries_and_the_others_wait_for_what_comes_of_it(ending: str) -> None:
+async def test_after_a_failure_one_caller_tries_and_the_others_wait_for_the_outcome(ending: str) -> None:
     clock = Clock()
     breaker = Breaker("bench", now=clock)
     fail(breaker)
@@ -268,7 +264,7 @@ async def test_while_it_is_in_doubt_one_caller_tries_and_the_others_wait_for_wha
 
 
 @pytest.mark.anyio
-async def test_a_caller_that_waits_goes_on_as_soon_as_the_server_is_known_to_work() -> None:
+async def test_waiting_callers_continue_as_soon_as_the_server_is_known_to_work() -> None:
     clock = Clock()
     breaker = Breaker("bench", now=clock)
     fail(breaker)
@@ -292,7 +288,7 @@ async def test_a_caller_that_waits_goes_on_as_soon_as_the_server_is_known_to_wor
 
 
 @pytest.mark.anyio
-async def test_after_a_single_death_nobody_waits_for_anybody() -> None:
+async def test_after_a_single_death_callers_do_not_wait_for_each_other() -> None:
     breaker = Breaker("bench", now=Clock())
     fail(breaker, DIED, died=True)
     async with breaker.admitting(), breaker.admitting():

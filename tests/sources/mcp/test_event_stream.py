@@ -1,4 +1,4 @@
-"""Streams of events: the SDK gets short ones as they came, and long answers go another way."""
+"""Event streams: short events go to the SDK unchanged, and long answers are delivered directly."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Sent(httpx2.AsyncByteStream):
 async def passed_on(
     text: bytes, *, piece: int = 100_000, answers: RequestId | None = 7
 ) -> tuple[bytes, list[tuple[RequestId, Any]]]:
-    """What the SDK gets of a stream, and the answers that went another way."""
+    """Return the bytes of the stream that the SDK gets, and the answers that were delivered directly."""
     put: list[tuple[RequestId, Any]] = []
     outcomes = Outcomes()
     outcomes.deliver = lambda request_id, came: put.append((request_id, came))
@@ -56,19 +56,19 @@ def event(message: dict[str, Any], before: str = "", line_end: str = "\n", inden
     return (before + "".join(f"data: {line}{line_end}" for line in lines) + line_end).encode()
 
 
-def told(stream: bytes) -> list[list[bytes]]:
-    """The lines of each event, whatever ends them; an empty line before an event says nothing."""
+def lines_of(stream: bytes) -> list[list[bytes]]:
+    """Return the lines of each event, for any line ending. Empty lines before an event are ignored."""
     return [part.strip().splitlines() for part in re.sub(rb"\r\n?", b"\n", stream).split(b"\n\n") if part.strip()]
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 1_000])
 @pytest.mark.parametrize("line_end", ["\n", "\r", "\r\n"])
-async def test_short_events_pass_as_they_came(piece: int, line_end: str) -> None:
+async def test_short_events_are_passed_on_unchanged(piece: int, line_end: str) -> None:
     text = b": hello\n\n" + event({"method": "a"}, line_end=line_end) * 3 + b"data: cut off"
     assert await passed_on(text, piece=piece) == (text, [])
 
 
-async def test_a_long_answer_goes_another_way_and_ends_the_stream_for_the_sdk() -> None:
+async def test_a_long_answer_is_delivered_directly_and_the_sdk_gets_an_empty_one() -> None:
     short = event({"method": "notifications/progress"})
     long = event({"id": "other", "result": {"text": LONG}}, "event: message\nid: 12\nretry: 5\n")
     passed, put = await passed_on(short + long)
@@ -87,12 +87,12 @@ async def test_a_long_answer_on_many_lines_is_one_event(
     passed, put = await passed_on(short + long + short, piece=piece)
     assert put == [(7, {"texts": ["some text"] * 20})]
     answer = b'id: 12\ndata: {"jsonrpc": "2.0", "id": 7, "result": {}}\n\n'
-    assert told(passed) == told(short + answer + short)
+    assert lines_of(passed) == lines_of(short + answer + short)
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r", "\r\n"])
-async def test_a_long_event_passes_on_without_the_first_byte_of_the_next(line_end: str) -> None:
-    """The stream may stay open, and nothing else come."""
+async def test_a_long_event_is_passed_on_before_the_next_event_begins(line_end: str) -> None:
+    """The stream may stay open without any further event."""
     long = event({"id": 7, "result": {"text": LONG}}, line_end=line_end)
     put = anyio.Event()
     outcomes = Outcomes()
@@ -105,32 +105,32 @@ async def test_a_long_event_passes_on_without_the_first_byte_of_the_next(line_en
     assert put.is_set()
 
 
-async def test_a_long_answer_on_the_common_stream_is_known_by_its_id() -> None:
+async def test_a_long_answer_on_the_common_stream_is_matched_by_its_id() -> None:
     passed, put = await passed_on(event({"id": "a", "error": {"code": 1, "message": LONG}}), answers=None)
     assert put == [("a", ErrorData(code=1, message=LONG))]
     assert b'"id": "a"' in passed
 
 
-async def test_each_answer_of_a_long_array_goes_another_way() -> None:
+async def test_each_answer_in_a_long_array_is_delivered_directly() -> None:
     first, second = ({"jsonrpc": "2.0", "id": number, "result": {"text": LONG}} for number in (7, 8))
     noise = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
     array = f"id: 12\ndata: {json.dumps([first, noise, second])}\n\n".encode()
     passed, put = await passed_on(array, answers=None)
     assert put == [(7, {"text": LONG}), (8, {"text": LONG})]
-    assert told(passed) == [
+    assert lines_of(passed) == [
         [b"id: 12", b'data: {"jsonrpc": "2.0", "id": 7, "result": {}}'],
         [b'data: {"jsonrpc": "2.0", "id": 8, "result": {}}'],
     ]
 
 
-async def test_the_stream_of_a_request_takes_the_first_answer_of_a_long_array() -> None:
+async def test_the_stream_of_a_request_uses_the_first_answer_of_a_long_array() -> None:
     first, second = ({"jsonrpc": "2.0", "id": 7, "result": {"text": text}} for text in (LONG, "late"))
     passed, put = await passed_on(f"data: {json.dumps([first, second])}\n\n".encode())
     assert put == [(7, {"text": LONG})]
-    assert told(passed) == [[b'data: {"jsonrpc": "2.0", "id": 7, "result": {}}']]
+    assert lines_of(passed) == [[b'data: {"jsonrpc": "2.0", "id": 7, "result": {}}']]
 
 
-async def test_a_long_answer_that_is_none_refuses_the_request() -> None:
+async def test_a_long_invalid_answer_fails_the_request() -> None:
     passed, put = await passed_on(f'data: {{"jsonrpc": "2.0", "id": 7, "result": "{LONG}"}}\n\n'.encode())
     assert len(passed) < 100
     ((request_id, came),) = put
@@ -140,7 +140,7 @@ async def test_a_long_answer_that_is_none_refuses_the_request() -> None:
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("line_end", ["\n", "\r", "\r\n"])
 @pytest.mark.parametrize("size", [SHORT_BYTES + 1, MAX_TOLD_BYTES + 1])
-async def test_a_long_event_that_is_no_answer_passes_up_to_a_bound(
+async def test_a_long_event_that_is_not_an_answer_is_passed_on_up_to_a_limit(
     size: int, line_end: str, indent: int | None
 ) -> None:
     data = ["x" * 1_000] * (size // 1_000 + 1)
@@ -152,7 +152,7 @@ async def test_a_long_event_that_is_no_answer_passes_up_to_a_bound(
     assert passed == (long if size < MAX_TOLD_BYTES else b"") + after
 
 
-async def test_an_event_beyond_all_bounds_is_left_to_the_sdk_which_ends_the_stream() -> None:
+async def test_an_event_over_the_limit_is_left_to_the_sdk_which_ends_the_stream() -> None:
     text = b"data: " + b"x" * (2 * LIMIT_BYTES)
     passed, _ = await passed_on(text)
     assert passed == text

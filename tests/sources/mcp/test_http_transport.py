@@ -1,4 +1,4 @@
-"""Servers behind an address, in processes of their own: both eras of streamable HTTP, SSE, and those that refuse."""
+"""Servers over HTTP in separate processes: both eras of streamable HTTP, SSE, and servers that refuse."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 
 @pytest.fixture(scope="module")
 def addresses() -> Generator[dict[str, str]]:
-    """By kind: one server of the handshake era, and one of the newer; either speaks SSE besides."""
+    """Addresses by kind: one legacy server and one modern server. Both also speak SSE."""
     with http_server("--era", "legacy") as legacy, http_server("--era", "modern") as modern:
         yield {"legacy": f"{legacy}/mcp", "modern": f"{modern}/mcp", "sse": f"{legacy}/sse"}
 
 
 @pytest.fixture(scope="module")
 def locked() -> Generator[str]:
-    """The address of a server that wants to see a key."""
+    """The address of a server that requires a key."""
     with http_server("--locked") as address:
         yield address
 
@@ -70,15 +70,15 @@ def reason(crib: Toolcrib) -> str:
 
 
 @EVERY_KIND
-async def test_a_server_behind_an_address_keeps_the_contract_of_a_source(addresses: dict[str, str], kind: str) -> None:
+async def test_a_server_over_http_passes_the_source_contract(addresses: dict[str, str], kind: str) -> None:
     def make() -> Source:
         return McpSource("far", server_of(addresses, kind), patience=PATIENT)
 
     await check_source(make, tool="add", arguments={"a": 1, "b": 2}, other_arguments={"a": 3, "b": 4})
 
 
-async def test_a_server_without_a_stream_for_messages_of_its_own_is_used_in_one_session() -> None:
-    """Its 404 to a GET is no word on the session, of which a 404 to a POST would be the end."""
+async def test_a_server_without_a_stream_for_its_own_messages_works_in_one_session() -> None:
+    """A 404 to a GET does not end the session. A 404 to a POST would end it."""
     with http_server("--era", "legacy", "--no-stream") as address:
         async with crib_of(HttpServer(f"{address}/mcp")) as crib:
 
@@ -94,7 +94,7 @@ async def test_a_server_without_a_stream_for_messages_of_its_own_is_used_in_one_
             assert crib.view().sources["far"].status is SourceStatus.READY
 
 
-async def test_a_tool_is_set_aside_whose_schema_asks_for_a_header_that_cannot_be(addresses: dict[str, str]) -> None:
+async def test_a_tool_with_an_invalid_header_in_its_schema_is_set_aside(addresses: dict[str, str]) -> None:
     async with crib_of(server_of(addresses, "modern")) as crib:
         (aside,) = crib.view().sources["far"].set_aside
         assert (aside.name, aside.reason) == ("torch", "its `x-mcp-header` is not a valid header name")
@@ -103,7 +103,7 @@ async def test_a_tool_is_set_aside_whose_schema_asks_for_a_header_that_cannot_be
 
 
 @EVERY_KIND
-async def test_its_results_arrive_whole(addresses: dict[str, str], kind: str) -> None:
+async def test_every_field_of_a_result_arrives(addresses: dict[str, str], kind: str) -> None:
     async with crib_of(server_of(addresses, kind)) as crib:
         assert crib.view().sources["far"].title == "A server over HTTP"
         wire = (await call(crib, "picture")).wire
@@ -113,7 +113,7 @@ async def test_its_results_arrive_whole(addresses: dict[str, str], kind: str) ->
 
 
 @EVERY_KIND
-async def test_its_progress_is_heard(addresses: dict[str, str], kind: str) -> None:
+async def test_progress_of_a_server_over_http_is_reported(addresses: dict[str, str], kind: str) -> None:
     heard: list[tuple[float, float | None, str | None]] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -126,7 +126,7 @@ async def test_its_progress_is_heard(addresses: dict[str, str], kind: str) -> No
 
 
 @EVERY_KIND
-async def test_a_cancelled_call_is_cancelled_there(addresses: dict[str, str], kind: str) -> None:
+async def test_a_cancelled_call_is_cancelled_at_the_server(addresses: dict[str, str], kind: str) -> None:
     async with crib_of(server_of(addresses, kind)) as crib:
         before = (await call(crib, "cancelled")).structured_content["result"]
         with anyio.CancelScope() as scope:
@@ -148,9 +148,9 @@ async def test_a_cancelled_call_is_cancelled_there(addresses: dict[str, str], ki
 
 
 @EVERY_KIND
-async def test_a_change_that_it_announces_reaches_the_catalog(addresses: dict[str, str], kind: str) -> None:
+async def test_an_announced_change_of_the_tools_reaches_the_catalog(addresses: dict[str, str], kind: str) -> None:
     async with crib_of(server_of(addresses, kind)) as crib:
-        # A server tells only streams that are open, and nothing tells when ours is: so it changes until it is heard.
+        # A server notifies only open streams, and nothing says when ours is open: change until a change arrives.
         names = [f"later_{kind}_{number}" for number in range(200)]
         with anyio.fail_after(30):
             for name in names:
@@ -163,15 +163,15 @@ async def test_a_change_that_it_announces_reaches_the_catalog(addresses: dict[st
 
 
 @EVERY_KIND
-async def test_configured_headers_travel_with_every_call(addresses: dict[str, str], kind: str) -> None:
+async def test_configured_headers_are_sent_with_every_call(addresses: dict[str, str], kind: str) -> None:
     async with crib_of(server_of(addresses, kind, **{"X-Shelf": "top"})) as crib:
         assert (await call(crib, "header", name="x-shelf")).text == "top"
 
 
 @pytest.mark.parametrize("transport", ["streamable-http", "sse"])
-async def test_an_address_where_nobody_listens_is_unavailable(transport: Transport) -> None:
+async def test_an_address_without_a_listener_is_unavailable(transport: Transport) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]  # ours until the block ends, so nobody else's right after
+        port = taken.getsockname()[1]  # ours until the block ends, so most likely free right after
     async with crib_of(HttpServer(f"http://127.0.0.1:{port}/mcp", transport=transport)) as crib:
         assert "could not start or connect" in reason(crib)
         assert "connect" in reason(crib).lower()
@@ -182,7 +182,7 @@ async def test_a_host_that_does_not_exist_is_unavailable() -> None:
         assert "could not start or connect" in reason(crib)
 
 
-async def test_an_address_that_accepts_and_never_answers_is_given_up() -> None:
+async def test_an_address_that_accepts_and_never_answers_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
         async with crib_of(HttpServer(url), Patience(start_s=0.2)) as crib:
@@ -191,7 +191,9 @@ async def test_an_address_that_accepts_and_never_answers_is_given_up() -> None:
 
 @pytest.mark.parametrize("status", [401, 403, 503])
 @pytest.mark.parametrize("path", ["mcp", "sse"])
-async def test_a_server_that_refuses_us_is_unavailable_with_the_status(locked: str, path: str, status: int) -> None:
+async def test_a_server_that_refuses_the_request_is_unavailable_with_the_status(
+    locked: str, path: str, status: int
+) -> None:
     transport: Transport = "sse" if path == "sse" else "streamable-http"
     async with crib_of(HttpServer(f"{locked}/{path}?status={status}", transport=transport)) as crib:
         assert f"{status}" in reason(crib).replace(f"status={status}", "")
@@ -200,7 +202,7 @@ async def test_a_server_that_refuses_us_is_unavailable_with_the_status(locked: s
 
 
 @pytest.mark.parametrize("path", ["mcp", "sse"])
-async def test_a_server_that_wants_a_sign_in_says_so_once_with_a_way_out(locked: str, path: str) -> None:
+async def test_a_server_that_needs_a_sign_in_is_unavailable_with_a_remedy(locked: str, path: str) -> None:
     transport: Transport = "sse" if path == "sse" else "streamable-http"
     url = f"{locked}/{path}?status=401&metadata=1"
     async with crib_of(HttpServer(url, transport=transport)) as crib:
@@ -217,7 +219,7 @@ async def test_a_server_that_wants_a_sign_in_says_so_once_with_a_way_out(locked:
 
 
 @pytest.mark.parametrize("transport", ["streamable-http", "sse"])
-async def test_what_was_filled_into_an_address_or_a_header_is_in_no_error_that_a_caller_gets(
+async def test_secrets_in_an_address_or_a_header_appear_in_no_error_to_callers(
     locked: str, transport: Transport
 ) -> None:
     url = f"{locked}/{'sse' if transport == 'sse' else 'mcp'}"
@@ -231,13 +233,13 @@ async def test_what_was_filled_into_an_address_or_a_header_is_in_no_error_that_a
             assert "s3cret" not in str(caught.value.to_wire())
 
 
-async def test_a_page_that_is_no_mcp_server_is_unavailable_with_the_status(addresses: dict[str, str]) -> None:
+async def test_a_page_that_is_not_an_mcp_server_is_unavailable_with_the_status(addresses: dict[str, str]) -> None:
     async with crib_of(HttpServer(addresses["legacy"].replace("/mcp", "/nothing-here"))) as crib:
         assert "404" in reason(crib)
 
 
 @EVERY_KIND
-async def test_a_server_that_went_away_is_unavailable_and_is_reached_again_once_it_is_back(
+async def test_a_server_that_stopped_is_unavailable_until_it_runs_again(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(breaker, "FIRST_WAIT_S", 0.0)
@@ -257,8 +259,8 @@ async def test_a_server_that_went_away_is_unavailable_and_is_reached_again_once_
                 assert (await crib.call_tool(add, {"a": 1, "b": 2})).text == "3"
 
 
-async def test_a_restarted_server_that_knows_our_session_no_more_is_reached_in_a_new_one() -> None:
-    """Only the handshake era has sessions; a server answers 404 to one of its former life."""
+async def test_a_restarted_server_that_forgot_the_session_is_reached_in_a_new_one() -> None:
+    """Only legacy servers have sessions. A restarted server answers 404 to a session of its earlier process."""
     with ExitStack() as first:
         address = first.enter_context(http_server("--era", "legacy"))
         async with crib_of(HttpServer(f"{address}/mcp")) as crib:

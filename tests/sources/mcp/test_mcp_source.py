@@ -1,4 +1,4 @@
-"""A server of every kind of fault behind `McpSource`, over a real pipe: what goes on working, and what is said."""
+"""Servers with every kind of fault behind `McpSource`, over a real pipe: what still works, and what is reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from toolcrib.testing.sources import check_source
 pytestmark = pytest.mark.anyio
 
 SERVER = Path(faulty.__file__).read_text(encoding="utf-8")
-"""The program itself, for servers that come back as another."""
+"""The text of the server program, for servers that are restarted with changes."""
 
 PATIENT = Patience(start_s=30, list_s=30, call_s=30)
 
@@ -41,7 +41,7 @@ ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 async def crib_of(
     *, patience: Patience = PATIENT, trusted: bool = False, **servers: McpServer
 ) -> AsyncGenerator[Toolcrib]:
-    """A crib over `servers`, once each has listed its tools or failed to."""
+    """Yield a crib with `servers`, after each server has listed its tools or failed."""
     crib = Toolcrib()
     for name, server in servers.items():
         crib.add_source(McpSource(name, server, patience=patience), trusted=trusted)
@@ -51,7 +51,7 @@ async def crib_of(
 
 
 async def call(crib: Toolcrib, tool_id: str, /, **arguments: Any) -> ToolResult:
-    """Expand and call, as whoever uses a crib does."""
+    """Expand a tool and call it, as a user of a crib does."""
     return await crib.call_tool(crib.expand_tool(tool_id).handle, arguments)
 
 
@@ -70,7 +70,7 @@ def reason(crib: Toolcrib, source: str = "bench") -> str:
     return f"{entry.reason} {entry.diagnosis}"
 
 
-async def test_it_keeps_the_contract_of_a_source() -> None:
+async def test_an_mcp_source_passes_the_source_contract() -> None:
     def make() -> Source:
         return McpSource("bench", faulty_server(), patience=PATIENT)
 
@@ -78,7 +78,7 @@ async def test_it_keeps_the_contract_of_a_source() -> None:
 
 
 @ERAS
-async def test_a_good_server_of_either_era_is_listed_with_what_it_says_of_itself(era: str) -> None:
+async def test_a_working_server_of_either_era_is_listed_with_its_own_description(era: str) -> None:
     async with crib_of(bench=faulty_server("--era", era)) as crib:
         entry = entry_of(crib)
         assert (entry.status, entry.title) == (SourceStatus.READY, "A server with faults")
@@ -88,7 +88,7 @@ async def test_a_good_server_of_either_era_is_listed_with_what_it_says_of_itself
         assert (await call(crib, "bench.add", a=2, b=3)).structured_content == {"sum": 5}
 
 
-async def test_a_program_that_does_not_exist_is_named_for_its_owner_and_takes_nothing_with_it() -> None:
+async def test_a_missing_program_is_named_in_the_diagnosis_and_other_servers_work() -> None:
     async with crib_of(bench=StdioServer("no-such-program-4b1f"), good=faulty_server()) as crib:
         told, _, diagnosis = reason(crib).partition(" The cause: ")
         assert told == "`bench` could not start or connect."
@@ -99,7 +99,7 @@ async def test_a_program_that_does_not_exist_is_named_for_its_owner_and_takes_no
             crib.expand_tool("bench.echo")
 
 
-async def test_a_working_directory_that_does_not_exist_is_named_and_not_the_program(tmp_path: Path) -> None:
+async def test_a_missing_working_directory_is_named_in_the_diagnosis(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     server = faulty_server()
     async with crib_of(bench=StdioServer(server.command, server.args, cwd=gone)) as crib:
@@ -108,20 +108,20 @@ async def test_a_working_directory_that_does_not_exist_is_named_and_not_the_prog
         assert "is not installed" not in reason(crib)
 
 
-async def test_a_file_that_may_not_be_run_is_unavailable_with_the_reason(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_executable_is_unavailable_with_the_reason(tmp_path: Path) -> None:
     program = tmp_path / "server"
     program.write_text("")
     async with crib_of(bench=StdioServer(str(program))) as crib:
         assert "Permission denied" in reason(crib)
 
 
-async def test_a_server_that_exits_at_once_is_unavailable_with_its_last_words() -> None:
+async def test_a_server_that_exits_at_once_is_unavailable_with_its_last_output() -> None:
     async with crib_of(bench=faulty_server("exit-at-start")) as crib:
         assert "it exited" in reason(crib)
         assert "the vice is missing" in reason(crib)
 
 
-async def test_a_program_that_ends_in_silence_is_unavailable_with_its_exit_code() -> None:
+async def test_a_program_that_exits_without_output_is_unavailable_with_its_exit_code() -> None:
     ended = {code: StdioServer(sys.executable, ("-c", f"import os; os._exit({code})")) for code in (0, 3)}
     killed = StdioServer(sys.executable, ("-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"))
     async with crib_of(nothing=ended[0], bench=ended[3], killed=killed) as crib:
@@ -131,7 +131,7 @@ async def test_a_program_that_ends_in_silence_is_unavailable_with_its_exit_code(
         assert "it was ended by SIGKILL." in reason(crib, "killed")
 
 
-async def test_a_program_that_says_much_is_unavailable_with_the_line_that_says_why() -> None:
+async def test_a_program_with_much_output_is_unavailable_with_the_line_that_names_the_cause() -> None:
     noise = [f"npm error at line {number} of the log" for number in range(200)]
     lines = ["npm error 404  'server-thinkin@*' is not in this registry.", *noise]
     words = chr(10).join(noise + lines[:100])
@@ -141,7 +141,7 @@ async def test_a_program_that_says_much_is_unavailable_with_the_line_that_says_w
         assert entry_of(crib).remedy == "Check the name in `args`: there is no npm package `server-thinkin`."
 
 
-async def test_a_server_that_never_answers_is_given_up_and_nobody_else_waits_for_it() -> None:
+async def test_a_server_that_never_answers_times_out_without_delaying_other_servers() -> None:
     crib = Toolcrib()
     crib.add_source(McpSource("mute", faulty_server("silent"), patience=Patience(start_s=3600)))
     crib.add_source(McpSource("hasty", faulty_server("silent"), patience=Patience(start_s=0.2)))
@@ -162,7 +162,7 @@ async def test_a_server_that_never_lists_its_tools_is_unavailable() -> None:
         assert "did not list its tools within 0.2 s" in reason(crib)
 
 
-async def test_a_call_that_is_never_answered_is_given_up_and_the_next_one_goes_through(tmp_path: Path) -> None:
+async def test_a_call_that_is_never_answered_times_out_and_the_next_call_works(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     source = McpSource("bench", faulty_server("--log", str(log)), patience=Patience(30, 30, call_s=0.3))
     crib = Toolcrib()
@@ -177,7 +177,7 @@ async def test_a_call_that_is_never_answered_is_given_up_and_the_next_one_goes_t
         assert len(events(log, "start")) == 1
 
 
-async def test_the_deadline_of_a_call_counts_where_it_is_shorter_than_patience() -> None:
+async def test_the_deadline_of_a_call_applies_if_it_is_shorter_than_the_patience() -> None:
     async with crib_of(bench=faulty_server("silent-call")) as crib:
         handle = crib.expand_tool("bench.echo").handle
         with pytest.raises(SourceUnavailable, match="within the time limit of your request") as caught:
@@ -187,7 +187,7 @@ async def test_the_deadline_of_a_call_counts_where_it_is_shorter_than_patience()
 
 @ERAS
 @pytest.mark.parametrize("torn", [False, True])
-async def test_a_server_that_dies_in_a_call_fails_that_call_and_the_next_one_starts_it_again(
+async def test_a_server_that_dies_during_a_call_fails_it_and_is_restarted_by_the_next_call(
     era: str, torn: bool
 ) -> None:
     async with crib_of(bench=faulty_server("die-in-call", "--era", era)) as crib:
@@ -199,7 +199,7 @@ async def test_a_server_that_dies_in_a_call_fails_that_call_and_the_next_one_sta
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-async def test_a_death_leaves_a_call_to_be_sent_again_only_where_its_owner_vouches_for_that(trusted: bool) -> None:
+async def test_a_call_is_retryable_after_a_death_only_if_idempotent_and_trusted(trusted: bool) -> None:
     others = psutil.Process().children()
     async with crib_of(trusted=trusted, bench=faulty_server("silent-call")) as crib:
         (server,) = set(psutil.Process().children()).difference(others)
@@ -218,7 +218,7 @@ async def test_a_death_leaves_a_call_to_be_sent_again_only_where_its_owner_vouch
         assert sorted(error.retryable for error in errors) == [False, trusted]  # echo claims to be idempotent
 
 
-async def test_a_hundred_calls_at_a_dead_server_start_it_once(tmp_path: Path) -> None:
+async def test_a_hundred_calls_to_a_dead_server_start_it_once(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     async with crib_of(bench=faulty_server("die-in-call", "--log", str(log))) as crib:
         with pytest.raises(SourceUnavailable):
@@ -235,7 +235,7 @@ async def test_a_hundred_calls_at_a_dead_server_start_it_once(tmp_path: Path) ->
         assert len(events(log, "start")) == 2
 
 
-async def test_a_server_that_is_gone_for_good_fails_every_call_with_the_reason(tmp_path: Path) -> None:
+async def test_a_server_that_cannot_be_restarted_fails_every_call_with_the_reason(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     program.write_text(SERVER)
     server = faulty_server("die-in-call")
@@ -259,7 +259,7 @@ async def test_a_server_that_is_gone_for_good_fails_every_call_with_the_reason(t
     ],
     ids=["silent", "broken"],
 )
-async def test_a_server_that_comes_back_and_cannot_list_is_ended_and_works_again_once_it_is_well(
+async def test_a_restarted_server_that_cannot_list_is_stopped_and_works_again_once_fixed(
     sick: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(breaker, "FIRST_WAIT_S", 0.0)
@@ -283,7 +283,7 @@ async def test_a_server_that_comes_back_and_cannot_list_is_ended_and_works_again
     assert [message["params"]["name"] for message in received(log, "tools/call")] == ["crash", "pid"]
 
 
-async def test_a_caller_that_goes_away_takes_no_start_with_it_that_another_waits_for(tmp_path: Path) -> None:
+async def test_a_cancelled_caller_does_not_stop_a_start_that_others_wait_for(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     server = faulty_server("slow-start=0.3", "--log", str(log))
     listings: list[Listing] = []
@@ -306,7 +306,7 @@ async def test_a_caller_that_goes_away_takes_no_start_with_it_that_another_waits
 
 @pytest.mark.parametrize("fault", ["garbage", "binary-garbage"])
 @ERAS
-async def test_garbage_between_the_messages_costs_nothing_but_a_warning(fault: str, era: str) -> None:
+async def test_lines_that_are_not_messages_cause_only_a_warning(fault: str, era: str) -> None:
     async with crib_of(bench=faulty_server(fault, "--era", era)) as crib:
         for text in ("one", "two", "🔧"):
             assert (await call(crib, "bench.echo", text=text)).text == text
@@ -315,13 +315,13 @@ async def test_garbage_between_the_messages_costs_nothing_but_a_warning(fault: s
         assert ("ready to serve" in warning) if fault == "garbage" else ("not a text" in warning)
 
 
-async def test_a_server_that_floods_standard_error_is_not_blocked_by_it() -> None:
+async def test_a_server_that_floods_standard_error_is_not_blocked() -> None:
     async with crib_of(bench=faulty_server("flood-stderr")) as crib:
         for _ in range(3):
             assert (await call(crib, "bench.echo", text="through")).text == "through"
 
 
-async def test_of_odd_tools_only_the_unusable_are_set_aside_each_with_its_reason() -> None:
+async def test_only_the_unusable_tools_are_set_aside_with_their_reasons() -> None:
     async with crib_of(bench=faulty_server("odd-tools")) as crib:
         reasons = {aside.name: aside.reason for aside in entry_of(crib).set_aside}
         usable = {tool.name for tool in crib.view().tools.values()} - {tool["name"] for tool in faulty.BASE_TOOLS}
@@ -348,7 +348,7 @@ async def test_of_odd_tools_only_the_unusable_are_set_aside_each_with_its_reason
         assert len(usable) + len(entry_of(crib).set_aside) == len(faulty.ODD_TOOLS)
 
 
-async def test_every_usable_name_however_odd_is_called_by_handle_and_by_model_name() -> None:
+async def test_every_usable_tool_name_can_be_called_by_handle_and_by_model_name() -> None:
     async with crib_of(bench=faulty_server("odd-tools")) as crib:
         model_names = crib.view().names
         for name in [
@@ -370,20 +370,20 @@ async def test_every_page_of_a_list_is_read(era: str) -> None:
         assert entry_of(crib).warnings == ()
 
 
-async def test_a_list_without_end_is_not_followed_for_ever() -> None:
+async def test_an_endless_list_is_not_read_forever() -> None:
     async with crib_of(bench=faulty_server("endless-pages")) as crib:
         assert len(crib.view().tools) == len(faulty.BASE_TOOLS)
         assert "its list of tools does not end" in entry_of(crib).warnings[0]
 
 
 @ERAS
-async def test_how_long_a_list_may_be_kept_is_told_in_seconds_where_the_server_says_it(era: str) -> None:
+async def test_the_lifetime_of_a_list_is_read_in_seconds_if_the_server_sends_it(era: str) -> None:
     async with McpSource("bench", faulty_server("--ttl-ms", "1500", "--era", era), patience=PATIENT) as source:
         assert (await source.list_tools()).ttl_s == (1.5 if era == "modern" else None)
 
 
 @ERAS
-async def test_a_refusal_of_the_server_is_a_failed_tool_with_the_error_as_it_came(era: str) -> None:
+async def test_an_error_of_the_server_is_a_failed_tool_with_the_original_error(era: str) -> None:
     async with crib_of(bench=faulty_server("error", "--era", era)) as crib:
         with pytest.raises(ToolFailed, match="The workbench is locked") as caught:
             await call(crib, "bench.refuse")
@@ -393,14 +393,14 @@ async def test_a_refusal_of_the_server_is_a_failed_tool_with_the_error_as_it_cam
         assert not caught.value.retryable
 
 
-async def test_a_tool_that_reports_failure_is_an_ordinary_result() -> None:
+async def test_a_tool_that_reports_a_failure_gives_an_ordinary_result() -> None:
     async with crib_of(bench=faulty_server()) as crib:
         result = await call(crib, "bench.fail")
         assert result.is_error
         assert result.text == "This tool always fails."
 
 
-async def test_an_answer_that_misses_its_output_schema_is_passed_on_whole_with_a_warning() -> None:
+async def test_an_answer_that_violates_its_output_schema_is_passed_on_with_a_warning() -> None:
     async with crib_of(bench=faulty_server("bad-output")) as crib:
         result = await call(crib, "bench.mismatch")
         assert (result.text, result.structured_content) == ("many", {"total": "many"})
@@ -408,7 +408,7 @@ async def test_an_answer_that_misses_its_output_schema_is_passed_on_whole_with_a
 
 
 @ERAS
-async def test_a_result_is_passed_on_with_every_field_nobody_here_knows(era: str) -> None:
+async def test_a_result_is_passed_on_with_all_unknown_fields(era: str) -> None:
     async with crib_of(bench=faulty_server("--era", era)) as crib:
         wire = (await call(crib, "bench.image")).wire
     assert [block["type"] for block in wire["content"]] == ["text", "image", "resource", "resource_link"]
@@ -423,7 +423,7 @@ async def test_a_result_is_passed_on_with_every_field_nobody_here_knows(era: str
 
 
 @ERAS
-async def test_an_answer_of_a_kind_that_nobody_knows_is_not_lost(era: str) -> None:
+async def test_an_answer_of_an_unknown_type_is_passed_on(era: str) -> None:
     async with crib_of(bench=faulty_server("odd-output", "list-output", "--era", era)) as crib:
         chart = await call(crib, "bench.chart")
         assert chart.content[0] == {"type": "chart", "bars": [1, None, 3]}
@@ -432,14 +432,14 @@ async def test_an_answer_of_a_kind_that_nobody_knows_is_not_lost(era: str) -> No
 
 
 @ERAS
-async def test_an_answer_that_is_no_tool_result_at_all_is_a_failed_tool(era: str) -> None:
+async def test_an_answer_that_is_not_a_tool_result_is_a_failed_tool(era: str) -> None:
     async with crib_of(bench=faulty_server("odd-output", "--era", era)) as crib:
         with pytest.raises(ToolFailed, match="is not a tool result") as caught:
             await call(crib, "bench.chart", broken=True)
         assert "`content`" in caught.value.hints[0]
 
 
-async def test_null_arguments_and_values_beyond_ascii_reach_the_server_as_they_are(tmp_path: Path) -> None:
+async def test_null_arguments_and_non_ascii_values_reach_the_server_unchanged(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     sent = {
         "nothing": None,
@@ -455,7 +455,7 @@ async def test_null_arguments_and_values_beyond_ascii_reach_the_server_as_they_a
 
 
 @ERAS
-async def test_progress_is_heard_in_its_order(era: str) -> None:
+async def test_progress_is_reported_in_order(era: str) -> None:
     heard: list[tuple[float, float | None, str | None]] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -469,7 +469,7 @@ async def test_progress_is_heard_in_its_order(era: str) -> None:
 
 
 @ERAS
-async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(era: str, tmp_path: Path) -> None:
+async def test_a_cancelled_call_is_cancelled_at_the_server(era: str, tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     async with crib_of(bench=faulty_server("--era", era, "--log", str(log))) as crib:
         with anyio.CancelScope() as scope:
@@ -485,7 +485,7 @@ async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(era: str, tmp
     assert len(events(log, "start")) == 1
 
 
-async def test_a_hundred_calls_at_once_each_get_their_own_answer() -> None:
+async def test_a_hundred_concurrent_calls_each_get_their_own_answer() -> None:
     async with crib_of(bench=faulty_server("garbage")) as crib:
         answers: dict[int, Any] = {}
 
@@ -499,7 +499,7 @@ async def test_a_hundred_calls_at_once_each_get_their_own_answer() -> None:
 
 
 @ERAS
-async def test_a_change_that_the_server_announces_reaches_the_catalog(era: str, tmp_path: Path) -> None:
+async def test_an_announced_change_reaches_the_catalog_and_makes_old_handles_stale(era: str, tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     async with crib_of(bench=faulty_server("--era", era, "--log", str(log))) as crib:
         if era == "modern":
@@ -519,7 +519,7 @@ async def test_a_change_that_the_server_announces_reaches_the_catalog(era: str, 
         assert caught.value.next_action.arguments == {"tool_id": "bench.vice"}
 
 
-async def test_a_tool_that_changed_while_its_server_was_away_is_not_called_with_the_old_schema(tmp_path: Path) -> None:
+async def test_a_tool_that_changed_during_a_restart_is_not_called_with_the_old_schema(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     program.write_text(SERVER)
     server = faulty_server("die-in-call", "--log", str(log := tmp_path / "seen.jsonl"))
@@ -538,8 +538,8 @@ async def test_a_tool_that_changed_while_its_server_was_away_is_not_called_with_
     assert [m["params"]["name"] for m in received(log, "tools/call")] == ["crash", "pid", "add"]
 
 
-async def test_however_many_ask_with_an_old_definition_a_tool_that_changed_is_never_run(tmp_path: Path) -> None:
-    """Asked directly: whatever a catalog has published by now, the source itself refuses."""
+async def test_concurrent_calls_with_an_old_definition_never_run_a_changed_tool(tmp_path: Path) -> None:
+    """The source is called directly, because it must refuse whatever the catalog has published."""
     program = tmp_path / "server.py"
     program.write_text(SERVER)
     server = faulty_server("die-in-call", "--log", str(log := tmp_path / "seen.jsonl"))
@@ -560,14 +560,14 @@ async def test_however_many_ask_with_an_old_definition_a_tool_that_changed_is_ne
             for _ in range(20):
                 callers.start_soon(ask)
         new = {tool.name: tool for tool in (await source.list_tools()).tools}
-        await ask()  # also after it was listed
+        await ask()  # also after the new definition was listed
         assert len(refused) == 21
         assert (await source.call_tool(new["add"], {"a": 1, "b": 2}, CallContext())).structured_content == {"sum": 3}
     assert [m["params"]["name"] for m in received(log, "tools/call")] == ["crash", "add"]
     assert len(events(log, "start")) == 2
 
 
-async def test_a_tool_that_is_gone_when_its_server_comes_back_is_not_called(tmp_path: Path) -> None:
+async def test_a_tool_that_was_removed_during_a_restart_is_not_called(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     program.write_text(SERVER)
     server = faulty_server("die-in-call")
@@ -583,7 +583,7 @@ async def test_a_tool_that_is_gone_when_its_server_comes_back_is_not_called(tmp_
             await crib.call_tool(add, {"a": 1, "b": 2})
 
 
-async def test_a_server_sees_its_own_environment_and_directory_and_none_of_our_secrets(
+async def test_a_server_gets_its_own_environment_and_directory_and_none_of_our_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_OF_OURS", "key")
@@ -597,7 +597,7 @@ async def test_a_server_sees_its_own_environment_and_directory_and_none_of_our_s
         assert (await call(crib, "bench.env", name="HTTPS_PROXY")).text == "http://proxy.example"
 
 
-async def test_a_stream_of_changes_that_was_lost_is_asked_for_again_and_the_tools_are_listed_anew(
+async def test_a_lost_stream_of_changes_is_opened_again_and_the_tools_are_listed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "FIRST_WAIT_S", 0.01)
@@ -608,19 +608,19 @@ async def test_a_stream_of_changes_that_was_lost_is_asked_for_again_and_the_tool
     assert len(events(log, "start")) == 1
 
 
-async def test_what_a_schema_says_of_headers_does_not_matter_where_there_are_none() -> None:
+async def test_invalid_headers_in_a_schema_do_not_matter_without_http() -> None:
     async with crib_of(bench=faulty_server("odd-header", "--era", "modern")) as crib:
         assert entry_of(crib).set_aside == ()
         assert (await call(crib, "bench.torch", shelf="top")).text == "torch"
 
 
 @pytest.mark.parametrize("words", [(), ("ignore-stdin-close",)])
-async def test_leaving_a_source_ends_its_process(words: tuple[str, ...]) -> None:
+async def test_closing_a_source_ends_its_process(words: tuple[str, ...]) -> None:
     async with crib_of(bench=faulty_server(*words)) as crib:
         process = psutil.Process(await pid_of(crib))
     assert not process.is_running()
 
 
-async def test_a_source_that_was_not_entered_says_so() -> None:
+async def test_a_source_that_was_not_entered_refuses_requests() -> None:
     with pytest.raises(SourceUnavailable, match="is not running"):
         await McpSource("bench", faulty_server()).list_tools()

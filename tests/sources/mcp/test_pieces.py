@@ -1,4 +1,4 @@
-"""Long JSON texts, read piece by piece: the same values as read at once, in steps of bounded size."""
+"""Long JSON texts that are read in pieces: the values are the same as when read at once, in steps of limited size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VALUES = st.recursive(
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window that cuts nearly everything."""
+    """Set a window so small that it cuts nearly every value."""
     monkeypatch.setattr(pieces, "WINDOW_BYTES", 32)
     monkeypatch.setattr(pieces, "MANY_CHARS", 12)
 
@@ -38,7 +38,7 @@ def test_every_value_is_read_as_it_was_written(value: Any, is_ascii: bool, inden
 
 
 @given(st.binary() | TEXTS.map(str.encode), st.sampled_from([b"", b" " * 40, b"[" * 40, b'"' + b"x" * 40]))
-def test_what_is_no_json_is_refused(text: bytes, before: bytes) -> None:
+def test_text_that_is_not_json_is_refused(text: bytes, before: bytes) -> None:
     whole = before + text
     try:
         expected = json.loads(whole)
@@ -50,7 +50,7 @@ def test_what_is_no_json_is_refused(text: bytes, before: bytes) -> None:
 
 
 @given(VALUES, st.integers(0, 400))
-def test_what_is_cut_off_is_refused(value: Any, at: int) -> None:
+def test_truncated_json_is_refused(value: Any, at: int) -> None:
     text = json.dumps([value, "end"]).encode()
     with pytest.raises(ValueError):
         read_pieces(text[: min(at, len(text) - 1)])
@@ -65,13 +65,13 @@ def test_what_is_cut_off_is_refused(value: Any, at: int) -> None:
         (b'{"\\ud83d' + b"k" * 40 + b'": 1}', {"?" + "k" * 40: 1}),
     ],
 )
-def test_what_is_no_unicode_text_becomes_a_question_mark(text: bytes, expected: Any) -> None:
+def test_invalid_unicode_becomes_a_question_mark(text: bytes, expected: Any) -> None:
     assert read_pieces(text) == expected
 
 
 @pytest.mark.parametrize("depth", [pieces.MAX_DEPTH, pieces.MAX_DEPTH + 1, 100_000])
 @pytest.mark.parametrize("window", [32, 100_000])
-def test_a_text_may_be_nested_as_deeply_as_one_that_is_read_at_once(
+def test_the_maximum_nesting_is_the_same_as_for_reading_at_once(
     depth: int, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pieces, "WINDOW_BYTES", window)
@@ -86,21 +86,21 @@ def test_a_text_may_be_nested_as_deeply_as_one_that_is_read_at_once(
 
 @pytest.mark.parametrize("begin", [b"{", b"{ ", b'{"k": ', b'[{"k": ', b'{"k": {', b"[{"])
 @pytest.mark.parametrize("window", [32, 100_000])
-def test_what_begins_ever_anew_is_refused(begin: bytes, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endlessly_nested_openings_are_refused(begin: bytes, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "WINDOW_BYTES", window)
     with pytest.raises(ValueError):
         read_pieces(begin * 100_000)
 
 
 @pytest.mark.parametrize("key", [b"{}", b"[]", b"1", b"null", b""])
-def test_a_key_that_is_no_string_is_refused(key: bytes) -> None:
+def test_a_key_that_is_not_a_string_is_refused(key: bytes) -> None:
     with pytest.raises(ValueError, match="no key begins at 1"):
         read_pieces(b"{" + key + b': "' + b"x" * 40 + b'"}')
 
 
 @pytest.mark.parametrize("frames", [40, 60, 80])
-def test_a_text_that_the_stack_has_no_room_for_is_refused(frames: int) -> None:
-    """Also where it is not the scanner that needs more."""
+def test_a_text_that_would_overflow_the_stack_is_refused(frames: int) -> None:
+    """This also holds if code other than the scanner needs the stack."""
     text = (b"[" + b" " * 40) * pieces.MAX_DEPTH + b"1" + b"]" * pieces.MAX_DEPTH
     assert read_pieces(text) == from_json(text)
     limit = sys.getrecursionlimit()
@@ -112,8 +112,8 @@ def test_a_text_that_the_stack_has_no_room_for_is_refused(frames: int) -> None:
         sys.setrecursionlimit(limit)
 
 
-def test_nesting_does_not_multiply_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To try each object and list whether it is short enough would take steps that multiply with the depth."""
+def test_nesting_does_not_multiply_the_reading_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Testing each object and list for its length would take steps that multiply with the depth."""
     monkeypatch.setattr(pieces, "WINDOW_BYTES", 1_000)
     looked = 0
     look = pieces._Reader._look  # pyright: ignore[reportPrivateUsage]

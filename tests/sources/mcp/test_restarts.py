@@ -1,4 +1,4 @@
-"""Servers that fail again and again: when they are started anew, what callers are told, and what counts as working."""
+"""Servers that fail repeatedly: when they are restarted, what callers are told, and what counts as working."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PATIENT = Patience(start_s=30, list_s=30, call_s=30)
 
 
 class Clock:
-    """Seconds, as a test says; nothing waits for them."""
+    """A clock that a test sets, in seconds. No real time passes."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -48,7 +48,7 @@ class Clock:
 
 
 class Bench:
-    """A source over one server, asked directly, and its clock."""
+    """A source with one server, called directly, and its clock."""
 
     def __init__(self, source: McpSource, clock: Clock, tools: dict[str, Tool]) -> None:
         self.source = source
@@ -84,7 +84,7 @@ class Counted(McpSource):
 
 
 class Program:
-    """A server whose program can be replaced; every start of it, whatever it is by then, is counted."""
+    """A server whose program can be replaced. It counts every start."""
 
     def __init__(self, folder: Path, text: str = SERVER) -> None:
         self._path = folder / "server.py"
@@ -130,7 +130,7 @@ async def test_a_server_that_dies_in_every_call_is_not_started_for_every_call(tm
         assert "It failed 3 times in a row. Toolcrib retries in 4 s." in errors[-1].message
 
 
-async def test_a_hundred_calls_that_a_server_takes_along_are_one_failure(tmp_path: Path) -> None:
+async def test_a_hundred_calls_lost_in_one_death_count_as_one_failure(tmp_path: Path) -> None:
     async with bench_of(faulty_server("die-in-call", "--log", str(log := tmp_path / "seen.jsonl"))) as bench:
         errors: list[SourceUnavailable] = []
 
@@ -146,7 +146,7 @@ async def test_a_hundred_calls_that_a_server_takes_along_are_one_failure(tmp_pat
         assert [error.retryable for error in errors].count(True) >= 100, "the last hundred were not sent"
 
 
-async def test_a_server_that_answers_between_its_deaths_is_started_at_once_every_time(tmp_path: Path) -> None:
+async def test_a_server_that_answers_between_its_deaths_is_always_restarted_at_once(tmp_path: Path) -> None:
     async with bench_of(faulty_server("die-in-call", "--log", str(log := tmp_path / "seen.jsonl"))) as bench:
         for starts in range(2, 6):
             await bench.refused("crash")
@@ -154,7 +154,7 @@ async def test_a_server_that_answers_between_its_deaths_is_started_at_once_every
             assert len(events(log, "start")) == starts
 
 
-async def test_a_refusal_of_the_server_is_an_answer_too() -> None:
+async def test_an_error_answer_of_the_server_also_resets_its_failures() -> None:
     async with bench_of(faulty_server("die-in-call", "error")) as bench:
         await bench.refused("crash")
         with pytest.raises(Exception, match="The workbench is locked"):
@@ -162,7 +162,7 @@ async def test_a_refusal_of_the_server_is_an_answer_too() -> None:
         assert bench.source.breaker.failures == 0
 
 
-async def test_a_server_that_was_only_started_has_not_shown_that_it_works_and_one_that_lived_for_a_while_has(
+async def test_a_start_alone_does_not_reset_failures_but_staying_alive_for_a_while_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with bench_of(faulty_server("die-in-call")) as bench:
@@ -180,7 +180,7 @@ async def test_a_server_that_was_only_started_has_not_shown_that_it_works_and_on
         assert (await bench.refused("crash")).retry_after_s is None, "a single death again"
 
 
-async def test_a_server_that_dies_while_nobody_calls_has_failed_too(tmp_path: Path) -> None:
+async def test_a_server_that_dies_without_a_running_call_counts_as_a_failure(tmp_path: Path) -> None:
     async with bench_of(faulty_server("--log", str(log := tmp_path / "seen.jsonl"))) as bench:
         kill_last(log)
         await until(lambda: bench.source.breaker.failures == 1, "its end is noticed though nobody asks")
@@ -188,7 +188,7 @@ async def test_a_server_that_dies_while_nobody_calls_has_failed_too(tmp_path: Pa
         assert len(events(log, "start")) == 2, "once, it is started again at once"
 
 
-async def test_who_asks_as_a_server_dies_again_does_not_start_it_before_its_death_was_counted(tmp_path: Path) -> None:
+async def test_a_second_death_is_counted_before_the_next_request_starts_the_server(tmp_path: Path) -> None:
     async with bench_of(faulty_server("--log", str(log := tmp_path / "seen.jsonl"))) as bench:
         kill_last(log)
         told: list[float | None] = []
@@ -204,12 +204,12 @@ async def test_who_asks_as_a_server_dies_again_does_not_start_it_before_its_deat
 
 
 def kill_last(log: Path) -> None:
-    """Kill the server that was started last, if it is still there."""
+    """Kill the server that was started last, if it is still running."""
     with suppress(psutil.NoSuchProcess):
         psutil.Process(events(log, "start")[-1]["pid"]).kill()
 
 
-async def test_a_server_that_is_stopped_because_nobody_calls_has_not_failed() -> None:
+async def test_stopping_an_idle_server_is_not_a_failure() -> None:
     patience = Patience(30, 30, 30, idle_s=0.05)
     async with McpSource("bench", faulty_server(), patience=patience, stops_when_idle=True) as source:
         tools = {tool.name: tool for tool in (await source.list_tools()).tools}
@@ -249,7 +249,7 @@ async def test_a_server_that_does_not_start_is_tried_less_and_less_often(tmp_pat
             clock.now += 0.5
 
 
-async def test_when_it_may_be_tried_one_start_serves_all_who_call_then(tmp_path: Path) -> None:
+async def test_after_the_wait_one_start_serves_all_waiting_calls(tmp_path: Path) -> None:
     program = Program(tmp_path)
     async with bench_of(program.server) as bench:
         await bench.refused("crash")
@@ -282,7 +282,7 @@ async def test_when_it_may_be_tried_one_start_serves_all_who_call_then(tmp_path:
         assert (len(pids), len(set(pids))) == (50, 1)
 
 
-async def test_while_a_server_is_in_doubt_one_call_at_a_time_is_sent(tmp_path: Path) -> None:
+async def test_after_failures_one_call_at_a_time_is_sent(tmp_path: Path) -> None:
     async with bench_of(faulty_server("die-in-call", "--log", str(log := tmp_path / "seen.jsonl"))) as bench:
         for _ in range(2):
             await bench.refused("crash")
@@ -300,10 +300,10 @@ async def test_while_a_server_is_in_doubt_one_call_at_a_time_is_sent(tmp_path: P
         assert [error.retryable for error in refused].count(False) == 1
 
 
-# -- beside the background --------------------------------------------------------------------------------------------
+# -- background listing --------------------------------------------------------------------------------------------
 
 
-async def test_listing_in_the_background_keeps_to_the_same_waits_and_publishes_a_reason_that_does_not_age(
+async def test_listing_in_the_background_respects_the_waits_and_its_reason_names_no_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intake, "FIRST_RETRY_S", 0.01)
@@ -326,7 +326,7 @@ async def test_listing_in_the_background_keeps_to_the_same_waits_and_publishes_a
         assert (await crib.call_tool(crib.expand_tool("bench.echo").handle, {"text": "back"})).text == "back"
 
 
-async def test_a_configuration_that_was_written_anew_begins_anew(
+async def test_a_rewritten_configuration_is_tried_at_once_and_resets_the_failures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
@@ -358,7 +358,7 @@ async def test_a_configuration_that_was_written_anew_begins_anew(
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """Speaks just enough of the protocol; what its server's `busy` says is answered to calls in place of a result."""
+    """A minimal MCP handler. If the server's `busy` has headers, it answers calls with 429 and these headers."""
 
     protocol_version = "HTTP/1.1"
 
@@ -422,7 +422,7 @@ def busy_server() -> Generator[tuple[_Server, HttpServer]]:
             thread.join()
 
 
-async def test_a_server_that_asks_for_a_pause_is_left_alone_until_then() -> None:
+async def test_a_server_that_requests_a_pause_gets_no_calls_until_it_ends() -> None:
     with busy_server() as (server, address):
         async with bench_of(address) as bench:
             assert (await bench.call("work")).text == "done"
@@ -440,7 +440,7 @@ async def test_a_server_that_asks_for_a_pause_is_left_alone_until_then() -> None
             assert server.asked.count("initialize") == 1, "nothing was wrong with the connection"
 
 
-async def test_a_server_that_is_busy_and_does_not_say_for_how_long_is_asked_again() -> None:
+async def test_a_busy_server_that_names_no_pause_may_be_called_again_at_once() -> None:
     with busy_server() as (server, address):
         async with bench_of(address) as bench:
             server.busy = {"X-Reason": "none"}

@@ -1,4 +1,4 @@
-"""What the output of real package managers and runtimes comes to: the line that says why, and what to do."""
+"""Output of real package managers and runtimes: the line that names the cause, and the remedy."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ PROGRAM = StdioServer("npx", ("-y", "server"))
         ),
     ],
 )
-def test_the_line_that_says_why_comes_first_and_its_noise_not_at_all(output: str, line: str, way_out: str) -> None:
+def test_the_line_that_names_the_cause_comes_first_without_noise(output: str, line: str, way_out: str) -> None:
     lines = [each for each in output.splitlines() if each.strip()]
     told = telling(lines)
     assert line in told[0]
@@ -109,13 +109,13 @@ def test_the_line_that_says_why_comes_first_and_its_noise_not_at_all(output: str
     assert remedy(PROGRAM, Closed(1), lines) == way_out
 
 
-def test_output_that_names_no_cause_is_told_by_its_end_in_order() -> None:
+def test_output_without_a_cause_is_shown_by_its_last_lines_in_order() -> None:
     assert telling(["one", "two", "three", "four"]) == ["two", "three", "four"]
     assert telling(["same"] * 5) == ["same"]
     assert telling([]) == []
 
 
-def test_a_line_of_any_length_is_told_in_part() -> None:
+def test_a_very_long_line_is_cut() -> None:
     (told,) = telling(["error: " + "x" * 100_000])
     assert len(told) == 300
 
@@ -128,7 +128,7 @@ def test_a_line_of_any_length_is_told_in_part() -> None:
         ("vault", "Install `vault`, or write its full path as `command`."),
     ],
 )
-def test_a_program_that_is_not_there_is_to_be_installed(command: str, way_out: str) -> None:
+def test_a_missing_program_gets_a_remedy_to_install_it(command: str, way_out: str) -> None:
     assert remedy(StdioServer(command), FileNotFoundError(2, "gone", command), []) == way_out
 
 
@@ -143,12 +143,12 @@ def test_a_program_that_is_not_there_is_to_be_installed(command: str, way_out: s
         (Refusal("needs a sign-in", status=401, wants_sign_in=True), "`npx mcp-remote https://far.example/mcp`"),
     ],
 )
-def test_an_address_that_refuses_is_to_be_checked(refusal: Refusal, way_out: str) -> None:
+def test_a_refused_request_gets_a_remedy_without_secrets(refusal: Refusal, way_out: str) -> None:
     told = remedy(HttpServer("https://ada:s3cret@far.example/mcp?key=s3cret"), RequestRefused(refusal), [])
     assert way_out in told
     assert bool(told) == bool(way_out)
     assert "s3cret" not in told
 
 
-def test_an_address_where_nobody_listens_is_to_be_checked() -> None:
+def test_an_unreachable_address_gets_a_remedy_to_check_the_server() -> None:
     assert "is running" in remedy(HttpServer("https://far.example/mcp"), httpx2.ConnectError("refused"), [])

@@ -1,4 +1,4 @@
-"""A server's own secrets and addresses with keys in them: neither is told to anybody."""
+"""Secrets of a server and addresses with keys: neither is shown in errors or logs."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ async def why_not(server: McpServer) -> SourceUnavailable:
         return failed.value
 
 
-async def test_the_last_words_of_a_server_name_its_variables_and_not_their_values() -> None:
+async def test_the_last_output_of_a_server_shows_variable_names_and_not_their_values() -> None:
     complains = "import os, sys; sys.exit('no access with ' + os.environ['API_KEY'] + ' on ' + os.environ['PORT'])"
     error = await why_not(program(complains, {"API_KEY": KEY, "PORT": "8080"}))
-    assert "no access with [API_KEY] on 8080" in error.diagnosis  # what is short stands in many words by chance
+    assert "no access with [API_KEY] on 8080" in error.diagnosis  # a short value occurs in many words by chance
 
 
-async def test_the_end_of_a_long_secret_is_not_told_where_its_beginning_was_forgotten() -> None:
+async def test_the_end_of_a_long_secret_is_hidden_even_if_its_beginning_was_dropped() -> None:
     floods = "import os, sys; sys.exit('x' * 1_000 + os.environ['API_KEY'] + '\\\\n' * 8_180)"
     error = await why_not(program(floods, {"API_KEY": KEY}))
     assert not any(KEY[at:] in error.diagnosis for at in range(len(KEY) - 4))
@@ -58,19 +58,19 @@ for line in sys.stdin:
 """
 
 
-async def test_an_error_of_a_server_does_not_repeat_its_secrets() -> None:
+async def test_an_error_of_a_server_does_not_show_its_secrets() -> None:
     error = await why_not(program(ECHOES, {"API_KEY": KEY}))
     assert error.message == "`bench` could not start or connect."
     assert error.diagnosis.startswith("The cause: bad [API_KEY].")
 
 
-def test_what_follows_the_scheme_of_a_header_is_a_secret_by_itself() -> None:
+def test_the_part_of_a_header_after_the_scheme_is_hidden_as_a_secret() -> None:
     secrets = Secrets(HttpServer("http://bench.example", {"Authorization": f"Bearer {KEY}", "X-Short": "on"}))
     assert secrets.hidden(f"Bearer {KEY}, or {KEY}, is on") == "[Authorization], or [Authorization], is on"
     assert secrets.hidden_in({KEY: [1, {"a": KEY}]}) == {"[Authorization]": [1, {"a": "[Authorization]"}]}
 
 
-def test_a_value_that_holds_another_is_replaced_whole() -> None:
+def test_a_secret_that_contains_a_shorter_secret_is_replaced_whole() -> None:
     secrets = Secrets(StdioServer("x", env={"USER_ID": "ada-lovelace", "LOGIN": "ada-lovelace:p4ssword"}))
     assert secrets.hidden("as ada-lovelace:p4ssword") == "as [LOGIN]"
 
@@ -92,11 +92,11 @@ def test_an_address_is_shown_without_user_query_and_fragment(text: str, expected
 
 
 @pytest.mark.parametrize("word", ["a", "a.", "a+://", "://", "a://@"])
-def test_looking_for_addresses_takes_time_in_proportion_to_the_text(word: str) -> None:
+def test_finding_addresses_takes_linear_time(word: str) -> None:
     assert "://" in shown(word * 200_000 + "://")
 
 
-def test_verbose_logs_hold_no_keys_of_addresses(tmp_path: Path) -> None:
+def test_verbose_logs_contain_no_keys_of_addresses(tmp_path: Path) -> None:
     with http_server() as url:
         config = write_config(tmp_path / "mcp.json", bench={"url": f"{url}/mcp?key=k3y"})
         ended = toolcrib_process("-v", "list", "-c", config)
