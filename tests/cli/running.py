@@ -1,4 +1,4 @@
-"""The command as a person runs it, and what comes of it."""
+"""Runs the command as a person does, and returns its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOOLCRIB = str(Path(sys.executable).with_name("toolcrib"))
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a command printed, and with which code it ended."""
+    """What a command printed, and its exit code."""
 
     code: int
     out: str
@@ -27,7 +27,7 @@ class Ended:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The one object that it printed, on one line, and nothing else."""
+        """The single JSON object that was printed, on one line."""
         line, end, rest = self.out.partition("\n")
         assert (end, rest) == ("\n", "")
         assert line.startswith("{")
@@ -35,7 +35,7 @@ class Ended:
 
 
 def toolcrib(*words: object, given: str | None = None) -> Ended:
-    """Run `toolcrib` with `words`, `given` on its standard input: in this process, which spares its imports."""
+    """Run `toolcrib` with `words` and `given` on its standard input, in this process, which is faster."""
     result = CliRunner().invoke(main, [str(word) for word in words], input=given)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -43,7 +43,7 @@ def toolcrib(*words: object, given: str | None = None) -> Ended:
 
 
 def toolcrib_process(*words: object, given: str | None = None, cwd: Path | None = None) -> Ended:
-    """The same in a process of its own, for what only that shows."""
+    """Run `toolcrib` in its own process, for tests that depend on that."""
     ended = subprocess.run(
         [TOOLCRIB, *map(str, words)],
         input=given or "",

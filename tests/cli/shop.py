@@ -28,7 +28,7 @@ def texts(*names: str) -> Json:
 
 @dataclass(frozen=True)
 class Shop:
-    """Where it stands; the store of pins is in the same folder."""
+    """The folder of the configuration; the store of pins is in the same folder."""
 
     folder: Path
 
@@ -42,7 +42,7 @@ class Shop:
 
     @property
     def environ(self) -> dict[str, str]:
-        """For a process of its own."""
+        """Environment variables for a separate process."""
         return {"XDG_STATE_HOME": str(self.folder)}
 
     def offers(self, *tools: Json) -> None:
@@ -52,6 +52,6 @@ class Shop:
         return {"command": sys.executable, "args": [str(stated.__file__), str(self.folder / "shop.json"), *words]}
 
     def configured(self, *, pins: Json | None = None, **servers: Json) -> Path:
-        """`servers` beside the shop, or in its place."""
+        """Write `servers` in addition to the shop, or instead of it."""
         settings = None if pins is None else {"pins": pins}
         return write_config(self.config, toolcrib=settings, **{"shop": self.entry(), **servers})

@@ -1,4 +1,4 @@
-"""The command as a person types it: in a process of its own, with a terminal to be asked at."""
+"""Runs the command as a person types it: in its own process, with a terminal for questions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 Answers = Sequence[tuple[str, str | Callable[[], str]]]
-"""What is asked, and what is typed then, or made up at that moment."""
+"""Each expected question with its answer, or with a function that makes the answer."""
 
 
 def typed(*words: object, answers: Answers, environ: dict[str, str], folder: Path, columns: int = 80) -> Ended:
@@ -45,7 +45,7 @@ def typed(*words: object, answers: Answers, environ: dict[str, str], folder: Pat
             assert ready, f"waited {DEADLINE_S:g} s in vain for {waiting[:1]} after: {seen}"
             try:
                 read = os.read(outer, 65_536)
-            except OSError:  # Linux says so when the other end was closed
+            except OSError:  # Linux reports the closed other end like this
                 read = b""
             if not read:
                 break

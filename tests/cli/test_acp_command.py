@@ -1,4 +1,4 @@
-"""`toolcrib acp` as an editor starts it: a program of its own, on its standard streams."""
+"""`toolcrib acp` as an editor starts it: in its own process, over its standard streams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DONE = {"text": "Done."}
 
 
 def script(folder: Path, *turns: dict[str, Any]) -> str:
-    """A model that plays `turns`."""
+    """Name a model that replays `turns`."""
     path = folder / "script.json"
     path.write_text(json.dumps(turns))
     return f"scripted:{path}"
@@ -37,11 +37,11 @@ def called(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def of_its_own(folder: Path) -> dict[str, str]:
-    """An environment in which nothing is kept elsewhere."""
+    """Return environment variables that keep state and caches in `folder`."""
     return {"XDG_STATE_HOME": str(folder / "state"), "XDG_CACHE_HOME": str(folder / "cache")}
 
 
-async def test_an_editor_asks_and_files_on_disk_change_once_the_person_agrees(tmp_path: Path) -> None:
+async def test_files_change_only_after_the_person_in_the_editor_approves(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "a.txt").write_text("one\n")
@@ -57,7 +57,7 @@ async def test_an_editor_asks_and_files_on_disk_change_once_the_person_agrees(tm
     assert client.stderr == ""
 
 
-async def test_the_servers_of_a_configuration_stand_behind_the_same_operations(tmp_path: Path) -> None:
+async def test_configured_servers_are_available_through_the_same_operations(tmp_path: Path) -> None:
     server = Path(__file__).parents[1] / "servers" / "peculiar.py"
     assert server.exists()
     config = tmp_path / "mcp.json"
@@ -72,7 +72,7 @@ async def test_the_servers_of_a_configuration_stand_behind_the_same_operations(t
     assert {node["name"] for node in page["nodes"]} == {"odd", "editor"}
 
 
-async def test_a_conversation_outlives_the_program(tmp_path: Path) -> None:
+async def test_a_session_can_be_loaded_after_the_program_restarts(tmp_path: Path) -> None:
     model = script(tmp_path, DONE, {"text": "As I said."})
     client = FakeAcpClient()
     async with client.started([*COMMAND, "--model", model], env=of_its_own(tmp_path)):
@@ -85,7 +85,7 @@ async def test_a_conversation_outlives_the_program(tmp_path: Path) -> None:
         assert (await client.prompt(session, "And?")).text == "As I said."
 
 
-async def test_without_sessions_nothing_is_kept(tmp_path: Path) -> None:
+async def test_no_sessions_disables_loading_and_stores_nothing(tmp_path: Path) -> None:
     client = FakeAcpClient()
     command = [*COMMAND, "--model", script(tmp_path, DONE), "--no-sessions"]
     async with client.started(command, env=of_its_own(tmp_path)):
@@ -97,7 +97,7 @@ async def test_without_sessions_nothing_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_ends_the_program_with_exit_code_0(number: signal.Signals, tmp_path: Path) -> None:
     with subprocess.Popen(
         [*COMMAND, "--model", script(tmp_path, DONE), "--no-sessions"],
         stdin=subprocess.PIPE,
@@ -124,8 +124,8 @@ def test_a_signal_ends_it(number: signal.Signals, tmp_path: Path) -> None:
         ("openai:gpt-5", "cannot use the model `openai:gpt-5`"),
     ],
 )
-def test_a_model_that_cannot_be_used_is_told_of_at_once(model: str, says: str) -> None:
-    env = {"PATH": "/usr/bin:/bin"}  # and no key
+def test_an_unusable_model_is_reported_at_startup(model: str, says: str) -> None:
+    env = {"PATH": "/usr/bin:/bin"}  # without an API key
     ended = subprocess.run(
         [*COMMAND, "--model", model], capture_output=True, text=True, timeout=60, env=env, check=False
     )
@@ -136,7 +136,7 @@ def test_a_model_that_cannot_be_used_is_told_of_at_once(model: str, says: str) -
     assert "Traceback" not in said
 
 
-def test_a_name_that_is_no_model_is_answered_with_how_one_is_named() -> None:
+def test_an_invalid_model_name_is_answered_with_the_expected_format() -> None:
     ended = subprocess.run([*COMMAND, "--model", "nonsense"], capture_output=True, text=True, timeout=60, check=False)
     assert "PROVIDER:MODEL" in ended.stderr
     assert "scripted:FILE" in ended.stderr
@@ -149,7 +149,7 @@ def test_a_name_that_is_no_model_is_answered_with_how_one_is_named() -> None:
         (("mcp.json",), 1, "Bundle `few` not found."),
     ],
 )
-def test_a_bundle_that_is_nowhere_ends_it_before_an_editor_begins_a_conversation(
+def test_an_unknown_bundle_ends_the_program_at_startup(
     named: tuple[str, ...], code: int, says: str, tmp_path: Path
 ) -> None:
     (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')

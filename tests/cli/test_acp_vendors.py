@@ -1,4 +1,4 @@
-"""`toolcrib acp` with vendors' own SDKs, against servers that speak their HTTP and refuse what the vendors would."""
+"""`toolcrib acp` with vendors' own SDKs, against servers that speak the vendors' HTTP and refuse what they refuse."""
 
 from __future__ import annotations
 
@@ -52,9 +52,7 @@ def command(model: str) -> list[str]:
 
 
 @pytest.mark.parametrize("model", VENDORS)
-async def test_a_vendors_model_opens_and_calls_a_tool_of_the_editor_once_the_person_agrees(
-    model: str, tmp_path: Path
-) -> None:
+async def test_a_vendor_model_calls_a_tool_of_the_editor_after_approval(model: str, tmp_path: Path) -> None:
     client = FakeAcpClient(tools=[RENAME], answers={"rename_symbol": "1 file"})
     async with VENDORS[model]([OPEN, RENAMING, DONE]) as server:
         async with client.started(command(model), env=env_of(server, tmp_path)):
@@ -67,9 +65,7 @@ async def test_a_vendors_model_opens_and_calls_a_tool_of_the_editor_once_the_per
 
 
 @pytest.mark.parametrize("model", VENDORS)
-async def test_a_conversation_that_was_cancelled_in_a_call_is_one_that_the_vendor_still_takes(
-    model: str, tmp_path: Path
-) -> None:
+async def test_a_session_cancelled_during_a_call_is_still_accepted_by_the_vendor(model: str, tmp_path: Path) -> None:
     client = FakeAcpClient(tools=[RENAME], faults={"_toolcrib/call_tool": Hang()})
     async with VENDORS[model]([OPEN, RENAMING, DONE]) as server:
         async with client.started(command(model), env=env_of(server, tmp_path)):
@@ -86,7 +82,7 @@ async def test_a_conversation_that_was_cancelled_in_a_call_is_one_that_the_vendo
 
 
 @pytest.mark.parametrize("model", VENDORS)
-async def test_a_vendor_that_refuses_fails_one_prompt_in_its_own_words(model: str, tmp_path: Path) -> None:
+async def test_an_error_of_the_vendor_fails_only_one_prompt_with_its_message(model: str, tmp_path: Path) -> None:
     client = FakeAcpClient()
     async with VENDORS[model]([Failure(401, "No such key."), DONE]) as server:
         async with client.started(command(model), env=env_of(server, tmp_path)):

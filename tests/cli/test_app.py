@@ -1,4 +1,4 @@
-"""The command line as a whole: help, versions, and errors that all commands share."""
+"""The command line as a whole: help, version, completion and errors that all commands share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def command_called(name: str) -> click.Command:
     return command
 
 
-def test_help_names_every_command_and_each_has_help_of_its_own() -> None:
+def test_help_lists_every_command_and_each_command_has_help() -> None:
     overview = run("--help")
     assert overview == run("-h")
     for name, (_, short_help) in COMMANDS.items():
@@ -53,24 +53,24 @@ def test_help_names_every_command_and_each_has_help_of_its_own() -> None:
                 assert parameter.is_flag or parameter.help, f"{name} {parameter.name}"
 
 
-def test_every_example_in_help_stands_on_a_line_of_its_own() -> None:
+def test_examples_in_help_are_on_their_own_lines() -> None:
     assert '\n    {"mcpServers": {"toolcrib": {"command": "toolcrib", "args":' in run("serve", "--help")
     assert "\n    toolcrib call git.git_log '{" in run("call", "--help")
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     assert VERSION in run("--version")
 
 
 @pytest.mark.parametrize("words", [["serch"], ["search"], ["search", "x", "--limit", "0"], ["tree", "--tools", "nope"]])
-def test_a_wrong_command_line_ends_with_2_and_the_way_to_help(words: list[str]) -> None:
+def test_a_wrong_command_line_exits_with_2_and_mentions_help(words: list[str]) -> None:
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 2
     assert "--help" in result.output
 
 
 @pytest.mark.parametrize("command", READING, ids=lambda words: words[0])
-def test_a_configuration_that_cannot_be_used_ends_with_2(command: list[str], tmp_path: Path) -> None:
+def test_an_unusable_configuration_exits_with_2(command: list[str], tmp_path: Path) -> None:
     absent, broken = tmp_path / "absent.json", tmp_path / "broken.json"
     broken.write_text('{"mcpServers": {"a": {}, "a": {}}}')
     for config, complaint in [(absent, "file not found"), (broken, "duplicate server name `a`")]:
@@ -87,7 +87,7 @@ def test_a_configuration_that_cannot_be_used_ends_with_2(command: list[str], tmp
 
 
 @pytest.mark.parametrize("command", ["tree", "doctor", "instructions", "worth-it", "serve"])
-def test_commands_about_a_whole_configuration_take_it_either_way_and_only_once(command: str, tmp_path: Path) -> None:
+def test_commands_accept_the_configuration_as_argument_or_option_but_not_both(command: str, tmp_path: Path) -> None:
     config, absent = tmp_path / "mcp.json", tmp_path / "absent.json"
     for place in ([str(absent)], ["-c", str(absent)], ["--config", str(absent)]):
         missing = CliRunner().invoke(main, [command, *place])
@@ -98,7 +98,7 @@ def test_commands_about_a_whole_configuration_take_it_either_way_and_only_once(c
     assert f"Pass the configuration once: you gave `{config}` and `-c {absent}`" in " ".join(twice.stderr.split())
 
 
-def test_a_configuration_that_is_named_stands_before_that_of_the_environment(
+def test_a_configuration_on_the_command_line_has_priority_over_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLCRIB_CONFIG", str(tmp_path / "absent.json"))
@@ -107,7 +107,7 @@ def test_a_configuration_that_is_named_stands_before_that_of_the_environment(
     assert '"disabled":["off"]' in run("doctor", "-c", str(config), "--json")
 
 
-def test_the_configuration_is_taken_from_the_folder_or_the_environment(
+def test_the_default_configuration_comes_from_the_environment_or_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_config(tmp_path / "mcp.json")
@@ -118,9 +118,9 @@ def test_the_configuration_is_taken_from_the_folder_or_the_environment(
     assert '"disabled":["off"]' in run("doctor", "--json")
 
 
-def test_interrupting_a_command_ends_it_and_its_servers(tmp_path: Path) -> None:
+def test_interrupting_a_command_ends_the_command_and_its_servers(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", mute=faulty_entry("silent"))
-    # Whoever runs the tests in the background has them ignore this signal, and what they start with them.
+    # A shell that runs the tests in the background makes them ignore this signal, and their children inherit that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         process = subprocess.Popen([TOOLCRIB, "tree", str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -141,7 +141,7 @@ def test_interrupting_a_command_ends_it_and_its_servers(tmp_path: Path) -> None:
             process.kill()
 
 
-def test_what_servers_and_the_sdk_say_is_shown_only_when_asked_for(tmp_path: Path) -> None:
+def test_logs_of_servers_and_the_sdk_are_shown_only_with_verbose(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", broken=faulty_entry("exit-at-start"), noisy=faulty_entry("garbage"))
     quiet = toolcrib_process("doctor", config, "--json")
     assert (quiet.code, quiet.json["healthy"], quiet.err) == (1, False, "")
@@ -152,7 +152,7 @@ def test_what_servers_and_the_sdk_say_is_shown_only_when_asked_for(tmp_path: Pat
         assert "`broken` could not start" in " ".join(asked.err.split())
 
 
-def test_every_command_takes_verbose_after_its_name() -> None:
+def test_every_command_accepts_verbose_after_its_name() -> None:
     def commands(found: Iterable[click.Command]) -> Iterator[click.Command]:
         for command in found:
             yield from commands(command.commands.values()) if isinstance(command, click.Group) else [command]
@@ -162,13 +162,13 @@ def test_every_command_takes_verbose_after_its_name() -> None:
     assert "--verbose" in run("serve", "--help")
 
 
-def test_a_tool_is_called_from_a_shell(tmp_path: Path) -> None:
+def test_a_tool_can_be_called_with_arguments_from_standard_input(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry("flood-stderr"))
     ended = toolcrib_process("call", "bench.echo", "-", "-c", config, given='{"text": "お茶"}')
     assert (ended.code, ended.out, ended.err) == (0, "お茶\n", "")
 
 
-def test_the_help_shows_every_command_in_a_section_within_eighty_columns() -> None:
+def test_help_shows_each_command_in_a_section_within_eighty_columns() -> None:
     shown = run("--help")
     for title, names in SECTIONS.items():
         assert f"\n{title}:\n" in shown
@@ -187,7 +187,7 @@ def test_the_help_shows_every_command_in_a_section_within_eighty_columns() -> No
     ],
     ids=["help", "completion"],
 )
-def test_listing_the_commands_imports_none_of_them(start: dict[str, Any]) -> None:
+def test_listing_the_commands_imports_no_command_module(start: dict[str, Any]) -> None:
     code = "import json, sys; from toolcrib.cli import main\ntry: main(prog_name='toolcrib')\n"
     code += "finally: print(json.dumps([*sys.modules]), file=sys.stderr)"
     ended = subprocess.run(
@@ -202,7 +202,7 @@ def test_listing_the_commands_imports_none_of_them(start: dict[str, Any]) -> Non
     assert ours == {"toolcrib.cli", "toolcrib.cli.app", "toolcrib.version"}
 
 
-def test_completion_knows_the_commands_and_their_options() -> None:
+def test_shell_completion_lists_commands_and_options() -> None:
     context = click.Context(main)
     assert [item.value for item in main.shell_complete(context, "re")] == ["register"]
     assert [item.help for item in main.shell_complete(context, "se")] == [
@@ -213,7 +213,7 @@ def test_completion_knows_the_commands_and_their_options() -> None:
 
 
 @pytest.mark.parametrize(("earlier", "name"), RENAMED.items())
-def test_an_earlier_name_of_a_command_works_and_says_its_new_name(earlier: str, name: str) -> None:
+def test_the_former_name_of_a_command_works_and_prints_the_new_name(earlier: str, name: str) -> None:
     assert f"\n  {earlier} " not in run("--help")
     result = CliRunner().invoke(main, [earlier, "--help"])
     assert result.exit_code == 0

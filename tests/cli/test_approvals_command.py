@@ -1,4 +1,4 @@
-"""`toolcrib approvals`: what was approved for good, what it is worth on the command line, and taking it back."""
+"""`toolcrib approvals`: lists permanent approvals, revokes them, and applies them to calls on the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolcrib.operations.calling.approval_store import ApprovalStore
 
 
 class Willing(SilentClient):
-    """Approves of everything for good."""
+    """Approves every call permanently."""
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"action": "accept", "content": {"answer": "always"}}
@@ -27,13 +27,13 @@ class Willing(SilentClient):
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A server whose tools a person is asked about; approvals are kept where nobody else's are."""
+    """A server whose tools require approval, with its own store of approvals."""
     monkeypatch.setattr("platformdirs.user_state_path", tmp_path.joinpath)
     return write_config(tmp_path / "mcp.json", toolcrib={"policy": {"otherwise": "ask"}}, bench=faulty_entry())
 
 
 def approve(config: Path, tool_id: str, arguments: Mapping[str, Any]) -> None:
-    """Have the tool run for somebody who answers `always`."""
+    """Call the tool for a person who answers `always`."""
 
     async def main() -> None:
         crib = Toolcrib(approvals=ApprovalStore(default_approvals()))
@@ -46,7 +46,7 @@ def approve(config: Path, tool_id: str, arguments: Mapping[str, Any]) -> None:
     anyio.run(main)
 
 
-def test_what_was_approved_for_good_runs_on_the_command_line_too_until_it_is_revoked(config: Path) -> None:
+def test_a_permanent_approval_applies_on_the_command_line_until_it_is_revoked(config: Path) -> None:
     call = ["call", "bench.echo", '{"text": "tea"}', "-c", config]
     refused = toolcrib(*call, "--json")
     assert (refused.code, refused.json["error"]["code"]) == (1, "NOT_AUTHORIZED")
@@ -63,7 +63,7 @@ def test_what_was_approved_for_good_runs_on_the_command_line_too_until_it_is_rev
     assert toolcrib(*call).code == 1
 
 
-def test_revoking_shows_what_is_left_and_as_json_what_was_revoked(config: Path) -> None:
+def test_revoking_prints_remaining_approvals_and_as_json_the_revoked_ones(config: Path) -> None:
     approve(config, "bench.echo", {"text": "tea"})
     approve(config, "bench.pid", {})
     echo, pid = toolcrib("approvals", "--json").json["approvals"]
@@ -74,7 +74,7 @@ def test_revoking_shows_what_is_left_and_as_json_what_was_revoked(config: Path) 
     assert "bench.echo" not in shown
 
 
-def test_revoking_what_is_not_there_is_no_fault_of_the_configuration_and_revokes_nothing(config: Path) -> None:
+def test_revoking_an_unknown_approval_is_not_found_and_revokes_nothing(config: Path) -> None:
     approve(config, "bench.pid", {})
     (pid,) = toolcrib("approvals", "--json").json["approvals"]
     wrong = toolcrib("approvals", "--revoke", pid["number"], "--revoke", 700, "--json")

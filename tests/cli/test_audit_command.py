@@ -1,4 +1,4 @@
-"""`toolcrib audit`, over files that a store wrote and over those of a gateway that runs."""
+"""`toolcrib audit` over files that a store wrote, and over the audit of a running gateway."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def lines(path: Path, *words: object) -> list[Json]:
 
 
 def traces(path: Path, *words: object) -> list[str]:
-    """The traces that are shown, in their order."""
+    """The shown traces, in order."""
     return [*dict.fromkeys(line["trace_id"] for line in lines(path, *words))]
 
 
@@ -121,13 +121,15 @@ def test_each_trace_is_a_block_and_the_newest_is_last(path: Path) -> None:
         ({"operation": "list"}, None),  # written by an earlier version, which did not count nodes
     ],
 )
-def test_what_an_operation_showed_is_told_nodes_included(given: Json, shown: str | None, tmp_path: Path) -> None:
+def test_the_results_of_an_operation_are_shown_including_categories(
+    given: Json, shown: str | None, tmp_path: Path
+) -> None:
     record(path := tmp_path / "a", {"query": None, **given})
     ((_, _, *told),) = blocks(path)
     assert told == ([] if shown is None else [shown])
 
 
-def test_one_trace_is_shown_with_all_that_is_known_of_it(path: Path) -> None:
+def test_one_trace_is_shown_in_full_by_the_start_of_its_id(path: Path) -> None:
     whole = audit(path, "1fb2").out
     assert SEARCH in whole
     assert "git.a, git.b, git.c, git.d, git.e" in whole
@@ -137,7 +139,7 @@ def test_one_trace_is_shown_with_all_that_is_known_of_it(path: Path) -> None:
     assert {line["trace_id"] for line in lines(path, "7c3")} == {REFUSED, BY_BOB}
 
 
-def test_filters_choose_traces_and_show_them_whole(path: Path, now: float) -> None:
+def test_filters_select_whole_traces(path: Path, now: float) -> None:
     assert traces(path) == [SEARCH, REFUSED, BY_BOB]
     assert traces(path, "--principal", "ada") == [REFUSED]
     assert traces(path, "--tool", "git.git_log") == [SEARCH, REFUSED]
@@ -155,11 +157,11 @@ def test_filters_choose_traces_and_show_them_whole(path: Path, now: float) -> No
 
 
 def blocks(path: Path, *words: object) -> list[list[str]]:
-    """The lines of each block, with single blanks."""
+    """The lines of each block, with single spaces."""
     return [[" ".join(line.split()) for line in block.splitlines()] for block in audit(path, *words).out.split("\n\n")]
 
 
-def test_two_principals_in_one_trace_share_no_block(tmp_path: Path) -> None:
+def test_two_principals_in_one_trace_have_separate_blocks(tmp_path: Path) -> None:
     shared = {"trace_id": SEARCH}
     record(
         path := tmp_path / "a",
@@ -179,7 +181,7 @@ def test_two_principals_in_one_trace_share_no_block(tmp_path: Path) -> None:
     assert len(blocks(path, "-n", 1)) == 1
 
 
-def test_how_a_call_came_to_run_or_not_is_shown_in_words(tmp_path: Path) -> None:
+def test_the_approval_of_a_call_is_shown_in_words(tmp_path: Path) -> None:
     told = {
         None: "ok",
         "once": "approved",
@@ -200,7 +202,7 @@ def test_how_a_call_came_to_run_or_not_is_shown_in_words(tmp_path: Path) -> None
     assert ends == ["", *list(told.values())[1:]]
 
 
-def test_a_trace_says_within_which_bundle_it_was_and_is_found_by_it(tmp_path: Path) -> None:
+def test_a_trace_shows_its_bundles_and_is_found_by_bundle(tmp_path: Path) -> None:
     path = tmp_path / "a"
     for trace_id, bundles in [("1", ("night", "night")), ("2", (None,)), ("3", ("night", None, "[red]day"))]:
         record(path, *({"trace_id": trace_id, "bundle": bundle} for bundle in bundles))
@@ -215,7 +217,7 @@ def test_a_trace_says_within_which_bundle_it_was_and_is_found_by_it(tmp_path: Pa
     assert [line.get("bundle") for line in lines(path, "3")] == ["night", None, "[red]day"]
 
 
-def test_a_prompt_or_resource_that_was_asked_for_is_named(tmp_path: Path) -> None:
+def test_a_requested_prompt_or_resource_is_named(tmp_path: Path) -> None:
     fetch = {"query": None, "trace_id": "1"}
     record(
         path := tmp_path / "a",
@@ -236,7 +238,7 @@ def test_a_prompt_or_resource_that_was_asked_for_is_named(tmp_path: Path) -> Non
     assert [line["item"] for line in lines(path)] == ["desk__plan", "[red]://x"]
 
 
-def test_an_operation_that_names_no_tool_says_nothing_of_one(tmp_path: Path) -> None:
+def test_an_operation_without_a_tool_shows_no_tool(tmp_path: Path) -> None:
     nothing = {"query": None, "outcome": "INVALID_ARGUMENTS", "trace_id": "1"}
     operations = ("expand_tool", "call_tool", "search_tools", "search_nodes", "list")
     record(path := tmp_path / "a", *({**nothing, "operation": operation} for operation in operations))
@@ -247,7 +249,7 @@ def test_an_operation_that_names_no_tool_says_nothing_of_one(tmp_path: Path) -> 
     ]
 
 
-def test_a_long_trace_is_cut_in_the_middle_unless_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_long_trace_is_shortened_in_the_middle_unless_it_is_selected(tmp_path: Path) -> None:
     some = [{"trace_id": "1", "number": number} for number in range(300)]
     record(path := tmp_path / "a", *some[:100], {**some[100], "outcome": "FAULT"}, *some[101:])
     (cut,) = blocks(path)
@@ -260,12 +262,12 @@ def test_a_long_trace_is_cut_in_the_middle_unless_it_is_asked_for(tmp_path: Path
     assert "between" not in whole
 
 
-def test_a_trace_that_is_not_long_is_not_cut(tmp_path: Path) -> None:
+def test_a_short_trace_is_not_shortened(tmp_path: Path) -> None:
     record(path := tmp_path / "a", *({"trace_id": "1", "number": number} for number in range(23)))
     assert audit(path).out.count("query") == 23
 
 
-def test_as_json_each_operation_is_an_object_on_a_line_in_the_order_of_time(path: Path) -> None:
+def test_json_output_has_one_operation_per_line_in_order_of_time(path: Path) -> None:
     found = lines(path)
     assert [line["at"] for line in found] == sorted(line["at"] for line in found)
     third = found[2]
@@ -283,7 +285,7 @@ def test_as_json_each_operation_is_an_object_on_a_line_in_the_order_of_time(path
     assert found[4]["path"] == ["Work", "Files"]
 
 
-def test_as_json_all_of_it_is_shown_and_for_a_person_the_newest(tmp_path: Path) -> None:
+def test_json_output_has_all_operations_and_text_output_the_newest(tmp_path: Path) -> None:
     record(path := tmp_path / "a", *({"number": number} for number in range(30)))
     assert len(lines(path)) == 30
     shown = audit(path).out
@@ -292,7 +294,7 @@ def test_as_json_all_of_it_is_shown_and_for_a_person_the_newest(tmp_path: Path) 
     assert shown.count("search_tools") == 20
 
 
-def test_where_operations_are_missing_it_says_how_many(path: Path, now: float) -> None:
+def test_the_number_of_missing_operations_is_shown_at_their_position(path: Path, now: float) -> None:
     with AuditStore(path, capacity=0) as store:
         for ago in (100, 90, 80):
             store.record(performed(at=now - ago))
@@ -305,7 +307,7 @@ def test_where_operations_are_missing_it_says_how_many(path: Path, now: float) -
     assert (as_json["lost"], as_json["since"] < as_json["until"]) == (3, True)
 
 
-def test_what_was_forgotten_before_the_oldest_trace_is_told_where_that_is_shown(tmp_path: Path, now: float) -> None:
+def test_operations_missing_before_the_oldest_trace_are_shown_with_that_trace(tmp_path: Path, now: float) -> None:
     path = tmp_path / "audit.sqlite"
     with AuditStore(path, capacity=0) as store:
         store.record(performed(at=now - 900))
@@ -318,7 +320,7 @@ def test_what_was_forgotten_before_the_oldest_trace_is_told_where_that_is_shown(
     assert sum("lost" in line for line in lines(path)) == 1
 
 
-def test_what_a_stranger_wrote_moves_no_cursor_and_means_no_markup(tmp_path: Path) -> None:
+def test_control_characters_and_markup_in_records_have_no_effect(tmp_path: Path) -> None:
     evil = "a\x1b[2J\rb\u202ec\x9b [red]d[/] [/nope]\nnext"
     record(
         path := tmp_path / "a",
@@ -331,7 +333,7 @@ def test_what_a_stranger_wrote_moves_no_cursor_and_means_no_markup(tmp_path: Pat
     assert lines(path)[0]["query"] == evil
 
 
-def test_a_terminal_of_eighty_columns_cuts_no_id(path: Path, tmp_path: Path) -> None:
+def test_ids_are_not_cut_at_eighty_columns(path: Path, tmp_path: Path) -> None:
     record(path, {"operation": "call_tool", "query": None, "tool_ids": ("source." + "long_name_" * 12,)})
     ended = typed("audit", "--path", path, answers=[], environ={**os.environ}, folder=tmp_path)
     assert ended.code == 0
@@ -339,10 +341,10 @@ def test_a_terminal_of_eighty_columns_cuts_no_id(path: Path, tmp_path: Path) -> 
     assert max(map(len, ended.out.splitlines())) <= 80
 
 
-# -- where it is, and what is not there -------------------------------------------------------------------------------
+# -- the file and empty results ---------------------------------------------------------------------------------------
 
 
-def test_the_file_is_where_the_configuration_has_it(
+def test_the_audit_file_is_found_through_the_configuration(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -359,7 +361,7 @@ def test_the_file_is_where_the_configuration_has_it(
     assert "github.find" in toolcrib("audit", "-c", config, "--path", path).out
 
 
-def test_what_is_not_there_is_said(path: Path, tmp_path: Path) -> None:
+def test_an_empty_or_unmatched_audit_is_reported(path: Path, tmp_path: Path) -> None:
     nothing = audit(tmp_path / "absent")
     assert nothing.out == ""
     assert "has no traces yet" in nothing.err
@@ -375,13 +377,13 @@ def test_what_is_not_there_is_said(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["yesterday", "2 hours", "-1h", "2026-13-01", ""])
-def test_a_moment_that_is_none_is_refused_with_examples(when: str, path: Path) -> None:
+def test_an_invalid_time_is_refused_with_examples(when: str, path: Path) -> None:
     refused = toolcrib("audit", "--path", path, "--since", when)
     assert refused.code == 2
     assert "2h" in refused.err
 
 
-def test_a_file_that_is_no_audit_is_refused_without_a_traceback(path: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_audit_is_refused_without_a_traceback(path: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database at all" * 100)
     (tmp_path / "half").write_bytes(path.read_bytes()[:5_000])
     (tmp_path / "empty").write_bytes(b"")
@@ -396,7 +398,7 @@ def test_a_file_that_is_no_audit_is_refused_without_a_traceback(path: Path, tmp_
         )
 
 
-def test_a_pipe_that_is_closed_early_ends_it_quietly(tmp_path: Path) -> None:
+def test_a_pipe_closed_early_ends_the_command_without_an_error(tmp_path: Path) -> None:
     record(path := tmp_path / "a", *({"number": number, "query": "x" * 400} for number in range(500)))
     with subprocess.Popen(
         [TOOLCRIB, "audit", "--path", path, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -412,7 +414,7 @@ def test_a_pipe_that_is_closed_early_ends_it_quietly(tmp_path: Path) -> None:
 
 
 class Followed:
-    """What a command that goes on prints, line by line."""
+    """The lines that a following command prints."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -422,7 +424,7 @@ class Followed:
         self.err = self._lines(process.stderr)
 
     def query(self) -> str:
-        """That of the next operation."""
+        """Return the query of the next operation."""
         return json.loads(self.out.get(timeout=DEADLINE_S))["query"]
 
     def _lines(self, stream: IO[str]) -> queue.Queue[str]:
@@ -438,7 +440,7 @@ class Followed:
 
 @contextmanager
 def following(path: Path, *words: str) -> Generator[Followed]:
-    # Whoever runs the tests in the background has them ignore this signal, and what they start with them.
+    # A shell that runs the tests in the background makes them ignore this signal, and their children inherit that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     command = [TOOLCRIB, "audit", "--path", str(path), "--follow", *words]
     try:
@@ -452,7 +454,7 @@ def following(path: Path, *words: str) -> Generator[Followed]:
             process.kill()
 
 
-def test_following_shows_what_comes_before_the_file_is_there_and_after_another_took_its_place(tmp_path: Path) -> None:
+def test_follow_works_before_the_file_exists_and_after_it_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "state" / "audit.sqlite"
     with following(path, "--json") as followed:
         assert "Waiting for" in followed.err.get(timeout=DEADLINE_S)
@@ -461,7 +463,7 @@ def test_following_shows_what_comes_before_the_file_is_there_and_after_another_t
                 store.record(performed(number))
                 assert followed.query() == f"query {number}"
             for number in range(3, 9, 3):
-                # The last words of the old file and the first of the new one.
+                # The last operation in the old file and the first in the new one.
                 store.record(performed(number))
                 until_written(store)
                 for file in path.parent.glob("audit.sqlite*"):
@@ -473,7 +475,7 @@ def test_following_shows_what_comes_before_the_file_is_there_and_after_another_t
         assert followed.err.empty()
 
 
-def test_following_waits_while_something_else_is_in_the_place_of_the_file(tmp_path: Path) -> None:
+def test_follow_waits_while_the_path_is_not_a_readable_audit(tmp_path: Path) -> None:
     path, aside = tmp_path / "state" / "audit.sqlite", tmp_path / "aside"
     record(path, {"number": 1})
     with following(path, "--json") as followed:
@@ -501,14 +503,14 @@ def test_following_waits_while_something_else_is_in_the_place_of_the_file(tmp_pa
         assert followed.query() == "query 5"
 
 
-def test_following_shows_what_was_there_first_and_then_only_what_is_wanted(path: Path) -> None:
+def test_follow_shows_existing_traces_first_and_then_only_matching_operations(path: Path) -> None:
     with following(path, "--json", "--principal", "ada", "--limit", "1") as followed:
         assert [followed.out.get(timeout=DEADLINE_S).count(REFUSED) for _ in range(2)] == [1, 1]
         record(path, {"number": 1}, {"number": 2, "principal": "ada"}, {"number": 3}, {"number": 4, "principal": "ada"})
         assert (followed.query(), followed.query()) == ("query 2", "query 4")
 
 
-def test_a_followed_trace_has_one_heading_for_as_long_as_no_other_comes_between(tmp_path: Path) -> None:
+def test_a_followed_trace_repeats_its_heading_only_after_a_different_trace(tmp_path: Path) -> None:
     record(path := tmp_path / "a", {"trace_id": "a", "query": "one"})
     with following(path) as followed:
         shown = [followed.out.get(timeout=DEADLINE_S) for _ in range(3)]
@@ -525,11 +527,11 @@ def test_a_followed_trace_has_one_heading_for_as_long_as_no_other_comes_between(
             assert query in block[-2]
 
 
-# -- a gateway that runs ----------------------------------------------------------------------------------------------
+# -- a running gateway ------------------------------------------------------------------------------------------------
 
 
 async def used(config: Path, *words: str) -> None:
-    """A model's way to a tool, through a gateway of its own."""
+    """Search, expand and call a tool as a model does, through a separate gateway."""
     command = StdioServerParameters(command=TOOLCRIB, args=["serve", str(config), "--no-cache", *words])
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123, ASYNC230  a device, not a file
         async with Client(stdio_client(command, errlog=nowhere)) as client:
@@ -542,7 +544,7 @@ async def used(config: Path, *words: str) -> None:
 
 
 @pytest.mark.holds("goals.trace")
-def test_what_an_agent_does_through_a_gateway_is_one_trace(tmp_path: Path) -> None:
+def test_the_operations_of_one_gateway_session_form_one_trace(tmp_path: Path) -> None:
     ours: Json = {"audit": {"path": "audit.sqlite"}}
     config = write_config(tmp_path / "mcp.json", toolcrib=ours, bench=faulty_entry())
     anyio.run(used, config)
@@ -561,7 +563,7 @@ def test_what_an_agent_does_through_a_gateway_is_one_trace(tmp_path: Path) -> No
 
 
 async def fetched(config: Path) -> None:
-    """A person's way to a prompt and a note, through a gateway of one bundle."""
+    """Get a prompt and resources through a gateway with one bundle."""
     command = StdioServerParameters(command=TOOLCRIB, args=["serve", str(config), "--no-cache", "--bundle", "few"])
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123, ASYNC230  a device, not a file
         async with Client(stdio_client(command, errlog=nowhere)) as client:
@@ -572,7 +574,7 @@ async def fetched(config: Path) -> None:
                 await client.get_prompt("desk__test_simple_prompt")
 
 
-def test_prompts_and_resources_that_are_asked_of_a_gateway_are_in_the_audit_with_their_bundle(tmp_path: Path) -> None:
+def test_requested_prompts_and_resources_are_in_the_audit_with_their_bundle(tmp_path: Path) -> None:
     few = {"optional": ["desk.test_prompt_with_arguments", "desk.test://*"]}
     ours: Json = {"audit": {"path": "audit.sqlite"}, "bundles": {"few": few}}
     config = write_config(tmp_path / "mcp.json", toolcrib=ours, desk=FIXTURE)
@@ -591,7 +593,7 @@ def test_prompts_and_resources_that_are_asked_of_a_gateway_are_in_the_audit_with
 
 
 async def approved(config: Path, state: Path, *answers: str) -> None:
-    """Calls that a person is asked about, who answers each time with the next of `answers`; then one who cannot be."""
+    """Make calls that a person answers with the next of `answers`, and then one call without a person."""
     given = iter(answers)
 
     async def answer(context: object, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
@@ -611,7 +613,7 @@ async def approved(config: Path, state: Path, *answers: str) -> None:
             await client.call_tool("call_tool", called)
 
 
-def test_whoever_reads_the_audit_of_a_gateway_knows_what_a_person_approved_of(tmp_path: Path) -> None:
+def test_the_audit_of_a_gateway_shows_how_each_call_was_approved(tmp_path: Path) -> None:
     ours: Json = {"audit": {"path": "audit.sqlite"}, "policy": {"rules": [], "otherwise": "ask"}}
     config = write_config(tmp_path / "mcp.json", toolcrib=ours, bench=faulty_entry())
     anyio.run(approved, config, tmp_path / "state", "once", "always", "no")
@@ -625,7 +627,7 @@ def test_whoever_reads_the_audit_of_a_gateway_knows_what_a_person_approved_of(tm
     ]
 
 
-def test_arguments_are_kept_where_the_configuration_says_so_and_nothing_where_it_is_switched_off(
+def test_arguments_are_recorded_if_configured_and_nothing_is_recorded_with_no_audit(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "audit.sqlite"
@@ -637,17 +639,17 @@ def test_arguments_are_kept_where_the_configuration_says_so_and_nothing_where_it
     assert [line["arguments"] for line in lines(file) if "arguments" in line] == [{"text": "[redacted]"}] * 2
 
 
-# -- forgetting -------------------------------------------------------------------------------------------------------
+# -- deleting ---------------------------------------------------------------------------------------------------------
 
 CANARY = "xylophone"
 
 
 def bytes_of(path: Path) -> bytes:
-    """All that lies in the file and those beside it."""
+    """Return all bytes of the file and of the database files next to it."""
     return b"".join(each.read_bytes() for each in sorted(path.parent.glob(f"{path.name}*")))
 
 
-def test_what_is_forgotten_is_in_the_file_no_more_while_another_process_has_it_open(tmp_path: Path) -> None:
+def test_deleted_operations_are_erased_from_the_file_while_another_process_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "audit.sqlite"
     with AuditStore(path) as store, following(path, "--json") as followed:
         for number in range(300):
@@ -666,7 +668,7 @@ def test_what_is_forgotten_is_in_the_file_no_more_while_another_process_has_it_o
     assert [line["query"] for line in lines(path)] == [*(f"query {n}" for n in range(0, 300, 3)), "written on"]
 
 
-def test_a_reader_that_stands_still_keeps_a_copy_and_that_is_said(path: Path) -> None:
+def test_a_reader_with_an_open_snapshot_keeps_a_copy_and_the_command_reports_it(path: Path) -> None:
     with AuditReader(path) as reader, reader.snapshot():
         assert reader.last_id()
         record(path, {"query": CANARY})
@@ -678,7 +680,7 @@ def test_a_reader_that_stands_still_keeps_a_copy_and_that_is_said(path: Path) ->
     assert CANARY.encode() not in bytes_of(path)
 
 
-def test_what_another_program_deleted_and_left_in_free_space_is_gone_as_well(path: Path) -> None:
+def test_data_that_another_program_left_in_free_space_is_erased_too(path: Path) -> None:
     record(path, {"query": f"{CANARY} " * 40})
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA secure_delete = OFF")
@@ -705,7 +707,7 @@ def test_what_another_program_deleted_and_left_in_free_space_is_gone_as_well(pat
         (("--all",), []),
     ],
 )
-def test_traces_in_which_all_that_is_said_is_met_are_forgotten_whole(
+def test_traces_that_match_all_conditions_are_deleted_completely(
     path: Path, words: tuple[str, ...], left: list[str]
 ) -> None:
     before = len(lines(path))
@@ -715,7 +717,7 @@ def test_traces_in_which_all_that_is_said_is_met_are_forgotten_whole(
     assert ended.json == {"traces": 3 - len(left), "operations": before - len(lines(path))}
 
 
-def test_a_principal_and_a_tool_whose_names_were_cut_are_forgotten_by_their_whole_names(path: Path) -> None:
+def test_truncated_principal_and_tool_names_are_deleted_by_their_full_names(path: Path) -> None:
     long = "https://issuer.example/realm|" + "a" * 300
     for words in (("--principal", long), ("--tool", f"git.{long}")):
         record(path, {"principal": long, "tool_ids": (f"git.{long}",), "query": CANARY})
@@ -723,7 +725,7 @@ def test_a_principal_and_a_tool_whose_names_were_cut_are_forgotten_by_their_whol
     assert len(traces(path)) == 3
 
 
-def test_what_was_deleted_is_told_even_where_the_file_cannot_be_written_anew(
+def test_the_number_of_deleted_traces_is_reported_even_if_the_file_cannot_be_rewritten(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: AuditFile) -> bool:
@@ -737,7 +739,7 @@ def test_what_was_deleted_is_told_even_where_the_file_cannot_be_written_anew(
     assert "database or disk is full" in told
 
 
-def test_nothing_is_forgotten_unless_somebody_agrees(path: Path) -> None:
+def test_nothing_is_deleted_without_confirmation(path: Path) -> None:
     ended = toolcrib("audit", "forget", "--path", path, "--all")
     assert ended.code == 1
     assert "--yes" in ended.err
@@ -752,7 +754,7 @@ def test_nothing_is_forgotten_unless_somebody_agrees(path: Path) -> None:
         assert (ended.code, len(traces(path))) == (code, left)
 
 
-def test_forgetting_has_to_be_told_what_and_makes_no_audit(path: Path, tmp_path: Path) -> None:
+def test_deleting_requires_a_condition_and_never_creates_a_file(path: Path, tmp_path: Path) -> None:
     for words in ((), ("--query", ""), ("--all", "--principal", "ada")):
         assert toolcrib("audit", "forget", "--path", path, *words, "--yes").code == 2
     assert len(traces(path)) == 3

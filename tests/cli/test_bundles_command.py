@@ -1,4 +1,4 @@
-"""`toolcrib bundles`, and `--bundle` of the commands that look around."""
+"""`toolcrib bundles`, and the option `--bundle` of the commands that show the catalog."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def config(tmp_path: Path) -> Path:
     )
 
 
-def test_bundles_are_listed_with_whether_each_is_complete(config: Path) -> None:
+def test_bundles_are_listed_with_their_completeness(config: Path) -> None:
     shown = toolcrib("bundles", config)
     assert shown.code == 0
     lines = {line.split()[0]: line for line in shown.out.splitlines()}
@@ -41,7 +41,7 @@ def test_bundles_are_listed_with_whether_each_is_complete(config: Path) -> None:
     assert [(each["name"], each["complete"]) for each in wire][:3] == shown_alone
 
 
-def test_one_bundle_is_shown_with_its_tools_and_what_is_missing_and_why(config: Path) -> None:
+def test_one_bundle_is_shown_with_its_tools_and_the_reasons_for_missing_ones(config: Path) -> None:
     shown = toolcrib("bundles", config, "work")
     assert shown.code == 1
     for told in (
@@ -60,7 +60,7 @@ def test_one_bundle_is_shown_with_its_tools_and_what_is_missing_and_why(config: 
     assert "missing" not in complete.out
 
 
-def test_one_bundle_as_json_tells_the_same_and_ends_alike(config: Path) -> None:
+def test_one_bundle_as_json_has_the_same_content_and_exit_code(config: Path) -> None:
     ended = toolcrib("bundles", config, "work", "--json")
     assert ended.code == 1
     assert ended.json["required"] == ["bench.add"]
@@ -71,12 +71,12 @@ def test_one_bundle_as_json_tells_the_same_and_ends_alike(config: Path) -> None:
     assert missing["down.*"][0] == "unavailable"
 
 
-def test_a_bundle_that_holds_nothing_says_so(config: Path) -> None:
+def test_an_empty_bundle_is_reported_as_empty(config: Path) -> None:
     shown = toolcrib("bundles", config, "none")
     assert (shown.code, shown.out) == (0, "none\nThis bundle is empty.\n")
 
 
-def test_a_bundle_that_is_not_there_and_too_many_words_are_errors(config: Path) -> None:
+def test_an_unknown_bundle_and_too_many_arguments_are_errors(config: Path) -> None:
     unknown = toolcrib("bundles", config, "sum")
     assert unknown.code == 1
     assert "`sums`" in unknown.err
@@ -84,7 +84,7 @@ def test_a_bundle_that_is_not_there_and_too_many_words_are_errors(config: Path) 
     assert toolcrib("bundles", config, "-c", config).code == 2
 
 
-def test_without_bundles_it_is_said_where_they_are_set_up(tmp_path: Path) -> None:
+def test_without_configured_bundles_the_shipped_bundles_are_listed_with_a_hint(tmp_path: Path) -> None:
     shown = toolcrib("bundles", write_config(tmp_path / "mcp.json"))
     assert shown.code == 0
     assert [line.split()[0] for line in shown.out.splitlines()] == ["bundle", "code_agent", "blog_agent"]
@@ -92,7 +92,7 @@ def test_without_bundles_it_is_said_where_they_are_set_up(tmp_path: Path) -> Non
     assert "These bundles come with Toolcrib. Define your own under `toolcrib.bundles`" in shown.err
 
 
-def test_a_shipped_bundle_is_listed_beside_those_that_are_set_up_unless_one_has_its_name(tmp_path: Path) -> None:
+def test_shipped_bundles_are_listed_unless_a_configured_bundle_has_the_same_name(tmp_path: Path) -> None:
     own = write_config(tmp_path / "mcp.json", toolcrib={"bundles": {"code_agent": {"optional": ["*"]}, "all": {}}})
     shown = toolcrib("bundles", own)
     assert [line.split()[0] for line in shown.out.splitlines()] == ["bundle", "all", "code_agent", "blog_agent"]
@@ -100,7 +100,7 @@ def test_a_shipped_bundle_is_listed_beside_those_that_are_set_up_unless_one_has_
     assert shown.err == ""
 
 
-def test_the_commands_that_look_around_show_only_what_the_bundle_holds(config: Path) -> None:
+def test_catalog_commands_with_a_bundle_show_only_its_tools(config: Path) -> None:
     within = ("--bundle", "sums", "-c", config)
 
     assert "1 tool" in toolcrib("tree", *within).out
@@ -114,5 +114,5 @@ def test_the_commands_that_look_around_show_only_what_the_bundle_holds(config: P
         refused = toolcrib(*words, *within)
         assert refused.code == 1
         assert "TOOL_NOT_FOUND" in refused.err
-        assert f"-c {config} --bundle sums" in refused.err, "what is proposed looks at the same"
+        assert f"-c {config} --bundle sums" in refused.err, "the proposed command uses the same catalog"
     assert toolcrib("tree", "--bundle", "sum", "-c", config).code == 1

@@ -1,4 +1,4 @@
-"""`toolcrib call`: one tool run from a terminal, and what is said when that does not work."""
+"""`toolcrib call`: runs one tool from a terminal, and explains failures."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def config(tmp_path: Path) -> Path:
     )
 
 
-def test_a_tool_is_run_with_its_arguments_from_the_command_line(config: Path) -> None:
+def test_a_tool_runs_with_arguments_from_the_command_line(config: Path) -> None:
     ended = toolcrib("call", "bench.echo", '{"text": "[red]tea[/] :bug: お茶"}', "-c", config)
     assert (ended.code, ended.out, ended.err) == (0, "[red]tea[/] :bug: お茶\n", "")
 
 
-def test_arguments_can_come_from_standard_input_and_the_answer_go_out_as_json(config: Path) -> None:
+def test_arguments_can_come_from_standard_input_and_the_result_can_be_json(config: Path) -> None:
     ended = toolcrib("call", "bench.add", "-", "-c", config, "--json", given='{"a": 1, "b": 2}')
     assert ended.code == 0
     assert ended.json["structuredContent"] == {"sum": 3}
 
 
-def test_a_tool_without_arguments_needs_none(config: Path) -> None:
+def test_a_tool_without_parameters_runs_without_arguments(config: Path) -> None:
     assert toolcrib("call", "bench.files.read.all", "-c", config).out == "files.read.all\n"
 
 
-def test_every_kind_of_content_is_shown_or_named(config: Path) -> None:
+def test_every_content_type_is_shown_or_named(config: Path) -> None:
     ended = toolcrib("call", "bench.image", "-c", config)
     assert ended.code == 0
     assert "one red pixel" in ended.out
@@ -50,7 +50,7 @@ def test_every_kind_of_content_is_shown_or_named(config: Path) -> None:
     assert whole["futureField"] == ["kept"]
 
 
-def test_a_tool_that_asks_for_more_input_is_not_shown_as_done(tmp_path: Path) -> None:
+def test_a_tool_that_requests_input_is_reported_as_failed(tmp_path: Path) -> None:
     fixture = {"command": sys.executable, "args": ["-m", "tests.interop.fixture_server"], "cwd": str(ROOT)}
     config = write_config(tmp_path / "mcp.json", newer=fixture)
     ended = toolcrib("call", "newer.test_input_required_result_request_state", "-c", config)
@@ -63,7 +63,7 @@ def test_a_tool_that_asks_for_more_input_is_not_shown_as_done(tmp_path: Path) ->
     ("answer", "code", "said"),
     [("once", 0, "tea"), ("always", 0, "tea"), ("no", 1, "NOT_AUTHORIZED"), ("\x04", 1, "NOT_AUTHORIZED")],
 )
-def test_the_person_at_the_terminal_is_asked_where_the_policy_wants_a_person(
+def test_the_person_at_the_terminal_is_asked_when_the_policy_requires_approval(
     answer: str, code: int, said: str, tmp_path: Path
 ) -> None:
     rules = {"policy": {"rules": [{"then": "ask", "tools": ["bench.echo"]}], "otherwise": "allow"}}
@@ -83,7 +83,7 @@ def test_the_person_at_the_terminal_is_asked_where_the_policy_wants_a_person(
     assert again.code == (0 if answer == "always" else 1)
 
 
-def test_without_a_terminal_nobody_is_asked(tmp_path: Path) -> None:
+def test_without_a_terminal_a_call_that_needs_approval_fails(tmp_path: Path) -> None:
     rules = {"policy": {"rules": [{"then": "ask", "tools": ["bench.echo"]}], "otherwise": "allow"}}
     config = write_config(tmp_path / "mcp.json", toolcrib=rules, bench=faulty_entry())
     ended = toolcrib("call", "bench.echo", "text=tea", "-c", config)
@@ -92,14 +92,14 @@ def test_without_a_terminal_nobody_is_asked(tmp_path: Path) -> None:
     assert "client" not in ended.err
 
 
-def test_progress_goes_to_standard_error(config: Path) -> None:
+def test_progress_is_printed_to_standard_error(config: Path) -> None:
     ended = toolcrib("call", "bench.slow", '{"steps": 2}', "-c", config)
     assert (ended.code, ended.out) == (0, "done after 2 steps\n")
     assert "1/2 step 1" in ended.err
     assert "2/2 step 2" in ended.err
 
 
-def test_a_tool_that_fails_ends_with_1_and_its_answer(config: Path) -> None:
+def test_a_tool_error_exits_with_1_and_prints_the_result(config: Path) -> None:
     ended = toolcrib("call", "bench.fail", "-c", config)
     assert (ended.code, ended.out) == (1, "This tool always fails.\n")
     assert toolcrib("call", "bench.fail", "-c", config, "--json").json["isError"] is True
@@ -114,22 +114,20 @@ def test_a_tool_that_fails_ends_with_1_and_its_answer(config: Path) -> None:
         ("other.x", "SOURCE_UNAVAILABLE", "The gateway's owner can run `toolcrib doctor`"),
     ],
 )
-def test_a_call_that_cannot_be_answered_ends_with_1_and_the_reason(
-    config: Path, tool: str, code: str, words: str
-) -> None:
+def test_a_call_without_a_result_exits_with_1_and_the_reason(config: Path, tool: str, code: str, words: str) -> None:
     ended = toolcrib("call", tool, "-c", config)
     assert (ended.code, ended.out) == (1, "")
     assert code in ended.err
     assert words in " ".join(ended.err.split())
 
 
-def test_an_answer_that_misses_its_schema_is_shown_with_a_warning(config: Path) -> None:
+def test_a_result_that_violates_its_output_schema_is_shown_with_a_warning(config: Path) -> None:
     ended = toolcrib("call", "bench.mismatch", "-c", config)
     assert (ended.code, ended.out) == (0, "many\n")
     assert "does not match the tool's output schema" in " ".join(ended.err.split())
 
 
-def test_wrong_arguments_are_explained_and_the_command_that_is_proposed_works(tmp_path: Path) -> None:
+def test_wrong_arguments_are_explained_and_the_proposed_command_works(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry("--log", str(log)))
     ended = toolcrib("call", "bench.echo", """{"txet": "it's tea"}""", "-c", config)
@@ -143,7 +141,7 @@ def test_wrong_arguments_are_explained_and_the_command_that_is_proposed_works(tm
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "tea"])
-def test_arguments_that_are_no_json_object_are_refused_before_anything_starts(tmp_path: Path, text: str) -> None:
+def test_arguments_that_are_not_a_json_object_are_refused_before_the_server_starts(tmp_path: Path, text: str) -> None:
     log = tmp_path / "seen.jsonl"
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry("--log", str(log)))
     ended = toolcrib("call", "bench.echo", text, "-c", config, "--json")
@@ -151,14 +149,14 @@ def test_arguments_that_are_no_json_object_are_refused_before_anything_starts(tm
     assert not log.exists()
 
 
-def test_a_strangers_control_characters_do_not_reach_the_terminal() -> None:
+def test_control_characters_of_servers_are_replaced_for_the_terminal() -> None:
     assert plain("a\x1b[31mred\x9b2J\u202ereversed\r\nnext\ttab") == "a\ufffd[31mred\ufffd2J\ufffdreversed\nnext\ttab"
     assert escape("\x1b[bold]x[/]") == "\ufffd\\[bold]x\\[/]"
     assert plain("a\u061cb\u2028c\u2029d") == "a\ufffdb\ufffdc\ufffdd"
     assert plain("👩\u200d🔬 é العربية\u200c") == "👩\u200d🔬 é العربية\u200c"
 
 
-def test_json_for_a_terminal_has_escapes_for_what_a_terminal_obeys_and_is_the_same_json() -> None:
+def test_terminal_json_escapes_control_characters_and_parses_to_the_same_value() -> None:
     value = {"text": "a\x1b[31m\x9b2J\u202e\u061c\u2028 é 👩\u200d🔬"}
     shown = plain_json(json.dumps(value, ensure_ascii=False))
     assert json.loads(shown) == value
@@ -166,7 +164,7 @@ def test_json_for_a_terminal_has_escapes_for_what_a_terminal_obeys_and_is_the_sa
     assert "é 👩\u200d🔬" in shown
 
 
-def test_arguments_are_given_as_keys_and_values_too(tmp_path: Path) -> None:
+def test_arguments_can_be_given_as_key_value_pairs(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     assert toolcrib("call", "bench.echo", "text=a=b c", "-c", config).out == "a=b c\n"
     assert toolcrib("call", "bench.echo", 'text="quoted"', "-c", config).out == '"quoted"\n'

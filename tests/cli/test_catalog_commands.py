@@ -1,4 +1,4 @@
-"""`toolcrib tree`, `search` and `expand`, over definitions in a file and over servers that run."""
+"""`toolcrib tree`, `search` and `expand`, over definitions in a file and over running servers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def wire(*words: str) -> dict[str, Any]:
     return json.loads(result.stdout)
 
 
-def test_a_tree_shows_every_tool_as_it_is_called(tools: str) -> None:
+def test_the_tree_shows_every_tool_under_its_id(tools: str) -> None:
     shown = run("tree", "--tools", tools)
     assert shown.exit_code == 0
     assert "3 tools" in shown.stdout
@@ -58,14 +58,14 @@ def test_a_tree_shows_every_tool_as_it_is_called(tools: str) -> None:
     assert LONG in shown.stdout
 
 
-def test_a_tree_as_json_holds_nodes_tools_and_counts(tools: str) -> None:
+def test_the_tree_as_json_has_nodes_tools_and_counts(tools: str) -> None:
     tree = wire("tree", "--tools", tools)
     (garden,) = tree["nodes"]
     assert (garden["name"], garden["path"], garden["tool_count"]) == ("garden", ["garden"], 3)
     assert {tool["tool_id"] for tool in garden["tools"]} == {f"garden.{tool['name']}" for tool in TOOLS}
 
 
-def test_categories_are_shown_with_their_counts_and_as_json_with_their_tools(tools: str) -> None:
+def test_categories_are_shown_with_counts_and_as_json_with_tools(tools: str) -> None:
     shown = run("categories", "--tools", tools)
     assert (shown.exit_code, shown.stdout.split()[:2]) == (0, ["garden", "3"])
     (garden,) = wire("categories", "--tools", tools)["categories"]
@@ -73,7 +73,7 @@ def test_categories_are_shown_with_their_counts_and_as_json_with_their_tools(too
     assert garden["tools"] == sorted(f"garden.{tool['name']}" for tool in TOOLS)
 
 
-def test_all_categories_are_shown_however_many_there_are(tmp_path: Path) -> None:
+def test_all_categories_are_shown_without_a_limit(tmp_path: Path) -> None:
     tool = {"name": "water", "description": "Water it.", "inputSchema": {"type": "object"}}
     gardens = {f"garden{number:02}": {"tools": [tool]} for number in range(70)}
     (path := tmp_path / "gardens.json").write_text(json.dumps(gardens))
@@ -84,7 +84,7 @@ def test_all_categories_are_shown_however_many_there_are(tmp_path: Path) -> None
     assert {*gardens} <= {each["category"] for each in wire("categories", "--tools", str(path))["categories"]}
 
 
-def test_a_search_shows_the_best_first_and_whole_ids(tools: str) -> None:
+def test_a_search_shows_the_best_result_first_with_complete_ids(tools: str) -> None:
     assert wire("search", "paint", "the", "fence", "--tools", tools)["results"][0]["tool_id"] == "garden.[red]x"
     shown = run("search", "paint the fence, a long name", "--tools", tools)
     assert shown.exit_code == 0
@@ -94,13 +94,13 @@ def test_a_search_shows_the_best_first_and_whole_ids(tools: str) -> None:
     assert "…" not in shown.stdout
 
 
-def test_a_search_gives_no_more_than_asked_for(tools: str) -> None:
+def test_a_search_returns_at_most_the_requested_number_of_results(tools: str) -> None:
     page = wire("search", "garden", "-n", "1", "--tools", tools)
     assert len(page["results"]) == 1
     assert page["next_cursor"]
 
 
-def test_what_is_cut_short_is_said_to_have_more(tools: str) -> None:
+def test_a_shortened_result_list_says_that_more_results_are_available(tools: str) -> None:
     for words in (["search", "garden"], ["list", "garden"]):
         assert (
             "More results are available: pass a larger `-n` (at most 50)."
@@ -109,7 +109,7 @@ def test_what_is_cut_short_is_said_to_have_more(tools: str) -> None:
         assert "More results" not in run(*words, "--tools", tools).stderr
 
 
-def test_a_page_of_fifty_is_not_said_to_grow(tmp_path: Path) -> None:
+def test_a_full_page_of_fifty_suggests_a_narrower_search(tmp_path: Path) -> None:
     definitions: list[dict[str, Any]] = [
         {"name": f"tool_{number}", "description": "Dig.", "inputSchema": {}} for number in range(60)
     ]
@@ -118,7 +118,7 @@ def test_a_page_of_fifty_is_not_said_to_grow(tmp_path: Path) -> None:
     assert "More results are available: narrow the search with `--in` or `--tag`." in shown.stderr
 
 
-def test_of_a_search_without_words_no_confidence_is_shown(tools: str) -> None:
+def test_a_search_without_words_shows_no_confidence(tools: str) -> None:
     shown = run("search", " ", "--tools", tools)
     assert shown.exit_code == 0
     assert {line.split()[0] for line in shown.stdout.splitlines()} == {
@@ -128,7 +128,7 @@ def test_of_a_search_without_words_no_confidence_is_shown(tools: str) -> None:
     }
 
 
-def test_where_nothing_is_the_commands_that_look_around_say_so(tmp_path: Path, tools: str) -> None:
+def test_list_and_tree_report_an_empty_result(tmp_path: Path, tools: str) -> None:
     empty = write_config(tmp_path / "mcp.json")
     for command in ("list", "tree"):
         shown = run(command, "-c", str(empty))
@@ -139,7 +139,7 @@ def test_where_nothing_is_the_commands_that_look_around_say_so(tmp_path: Path, t
     assert "No matching tools or categories here." in unmet.stderr
 
 
-def test_a_person_is_shown_the_beginning_of_a_long_summary(tmp_path: Path) -> None:
+def test_long_summaries_are_shortened_in_text_output(tmp_path: Path) -> None:
     words = [
         "oak",
         "rose",
@@ -168,7 +168,7 @@ def test_a_person_is_shown_the_beginning_of_a_long_summary(tmp_path: Path) -> No
         assert len(line) < 120
 
 
-def test_in_a_terminal_a_line_of_the_tree_ends_with_an_ellipsis_and_no_id_is_cut(tmp_path: Path) -> None:
+def test_tree_lines_are_shortened_to_the_terminal_width_but_ids_are_complete(tmp_path: Path) -> None:
     told = "Dig a hole that is wide enough for the roots of an old tree and then water it."
     definitions: list[dict[str, Any]] = [
         {"name": name, "description": told, "inputSchema": {}} for name in ("dig", LONG)
@@ -184,7 +184,7 @@ def test_in_a_terminal_a_line_of_the_tree_ends_with_an_ellipsis_and_no_id_is_cut
     assert f"garden.{LONG} {told}" in piped
 
 
-def test_a_search_without_an_answer_says_so_and_ends_with_1(tools: str) -> None:
+def test_a_search_without_matches_exits_with_1_and_suggests_a_next_command(tools: str) -> None:
     shown = run("search", "quux", "--tools", tools)
     assert (shown.exit_code, shown.stdout.strip()) == (1, "")
     assert run("search", "quux", "--in", "garden", "--tools", tools).exit_code == 1
@@ -196,7 +196,7 @@ def test_a_search_without_an_answer_says_so_and_ends_with_1(tools: str) -> None:
     assert f"Next: toolcrib search --tools {tools} 'water the garden'" in shown.stderr
 
 
-def test_results_that_would_show_a_confidence_of_zero_are_counted_and_not_shown(tmp_path: Path) -> None:
+def test_results_with_a_confidence_below_one_percent_are_counted_but_not_shown(tmp_path: Path) -> None:
     told = {"water_garden": "Water the garden with the hose."}
     told |= {f"dig_{n}": f"Dig {n} holes, far from the garden." for n in "abc"}
     definitions: list[dict[str, Any]] = [
@@ -211,7 +211,7 @@ def test_results_that_would_show_a_confidence_of_zero_are_counted_and_not_shown(
     assert f"{len(low)} more have a confidence below 0.01" in shown.stderr
 
 
-def test_an_expansion_shows_what_a_tool_takes_and_what_it_claims(tools: str) -> None:
+def test_an_expansion_shows_the_input_schema_and_the_annotations(tools: str) -> None:
     shown = run("expand", "garden.[red]x", "--tools", tools)
     assert shown.exit_code == 0
     assert '"[link=x]colour[/]"' in shown.stdout
@@ -225,7 +225,7 @@ def test_an_expansion_shows_what_a_tool_takes_and_what_it_claims(tools: str) -> 
     assert f"handle: {of_the_tool}." in shown.stdout
 
 
-def test_an_id_that_names_nothing_ends_with_1_and_a_command_that_can_be_typed(tools: str) -> None:
+def test_an_unknown_id_exits_with_1_and_suggests_a_working_command(tools: str) -> None:
     shown = run("expand", "garden.[red]y", "--tools", tools)
     assert shown.exit_code == 1
     assert shown.stdout == ""
@@ -240,12 +240,12 @@ def test_an_id_that_names_nothing_ends_with_1_and_a_command_that_can_be_typed(to
     assert json.loads(error.stdout)["error"]["code"] == "TOOL_NOT_FOUND"
 
 
-def test_a_file_without_definitions_ends_with_2(tmp_path: Path) -> None:
+def test_a_file_without_definitions_exits_with_2(tmp_path: Path) -> None:
     (path := tmp_path / "tools.json").write_text("[[")
     assert run("tree", "--tools", str(path)).exit_code == 2
 
 
-def test_at_eighty_columns_what_is_wrong_is_broken_between_words(tools: str, tmp_path: Path) -> None:
+def test_error_messages_wrap_between_words_at_eighty_columns(tools: str, tmp_path: Path) -> None:
     environ = {**os.environ, "NO_COLOR": "1"}
     config = write_config(tmp_path / "m.json", gone={"command": "no-such-program-4b1f"})
     for words, said in [
@@ -261,7 +261,7 @@ def test_at_eighty_columns_what_is_wrong_is_broken_between_words(tools: str, tmp
         assert said in " ".join(lines)
 
 
-def test_servers_that_run_are_searched_and_those_that_do_not_are_named(tmp_path: Path) -> None:
+def test_running_servers_are_searched_and_failed_servers_are_named(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry("odd-tools"), broken=faulty_entry("exit-at-start"))
     found = toolcrib("search", "add", "two", "integers", "-c", config)
     assert found.code == 0
@@ -272,7 +272,7 @@ def test_servers_that_run_are_searched_and_those_that_do_not_are_named(tmp_path:
     assert tree["nodes"][0]["tool_count"] == len(faulty.BASE_TOOLS) + 11
 
 
-def test_an_expansion_says_what_stands_in_the_way_of_a_call(tmp_path: Path) -> None:
+def test_an_expansion_names_the_obstacle_to_a_call(tmp_path: Path) -> None:
     rules = [{"then": "refuse", "tools": ["bench.add"]}, {"then": "ask", "tools": ["bench.echo"]}]
     policy = {"rules": rules, "otherwise": "allow"}
     config = write_config(tmp_path / "mcp.json", toolcrib={"policy": policy}, bench=faulty_entry())
@@ -281,7 +281,7 @@ def test_an_expansion_says_what_stands_in_the_way_of_a_call(tmp_path: Path) -> N
         assert obstacle in toolcrib("expand", tool_id, "-c", config, "--json").json["obstacle"]
 
 
-def test_an_expansion_starts_only_the_server_that_it_is_about(tmp_path: Path) -> None:
+def test_an_expansion_starts_only_the_server_of_the_tool(tmp_path: Path) -> None:
     other = tmp_path / "other.jsonl"
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry(), other=faulty_entry("--log", str(other)))
     assert toolcrib("expand", "bench.add", "-c", config, "--json").json["tool_id"] == "bench.add"
@@ -290,7 +290,7 @@ def test_an_expansion_starts_only_the_server_that_it_is_about(tmp_path: Path) ->
     assert other.exists()
 
 
-def test_a_server_that_starts_slowly_is_waited_for_no_longer_than_asked(tmp_path: Path) -> None:
+def test_a_slow_server_is_waited_for_only_as_long_as_requested(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", mute=faulty_entry("silent"))
     tree = toolcrib("tree", config, "--wait", "0")
     assert tree.code == 0
@@ -300,16 +300,14 @@ def test_a_server_that_starts_slowly_is_waited_for_no_longer_than_asked(tmp_path
     assert (expansion.code, expansion.json["error"]["code"]) == (1, "SOURCE_UNAVAILABLE")
 
 
-def test_a_model_that_cannot_be_used_holds_up_no_search_and_is_named(tmp_path: Path) -> None:
+def test_an_unusable_model_is_reported_and_does_not_delay_a_search(tmp_path: Path) -> None:
     search = {"search": {"embedder": {"endpoint": "http://127.0.0.1:9/v1", "model": "none"}}}
     config = write_config(tmp_path / "mcp.json", toolcrib=search, bench=faulty_entry())
     ended = toolcrib("search", "--config", config, "echo")
     assert (ended.code, "Searching by words only:" in ended.err) == (0, True)
 
 
-def test_over_a_file_of_definitions_a_configuration_that_is_named_says_how_is_searched(
-    tmp_path: Path, tools: str
-) -> None:
+def test_a_configuration_with_a_definition_file_supplies_the_search_settings(tmp_path: Path, tools: str) -> None:
     config = write_config(tmp_path / "mcp.json", toolcrib={"search": {"embedder": {"folder": "none"}}})
     assert "the folder does not exist" in toolcrib("search", "--tools", tools, "--config", config, "commit").err
     assert toolcrib("search", "--tools", tools, "--config", tmp_path / "none.json", "commit").code == 2
@@ -318,7 +316,7 @@ def test_over_a_file_of_definitions_a_configuration_that_is_named_says_how_is_se
 @pytest.mark.parametrize(
     "words", [["expand"], ["expand", "--json"], ["grammar", "--of=arguments"], ["grammar", "--strict"]]
 )
-def test_nothing_of_a_definition_reaches_a_terminal_that_would_obey_it(tmp_path: Path, words: list[str]) -> None:
+def test_definitions_are_printed_without_terminal_control_characters(tmp_path: Path, words: list[str]) -> None:
     odd = "a\x9b2J\x9d0;title\x9c\u202eb\u061cc\u2028d"
     schema = {"type": "object", "properties": {"x": {"enum": [odd], "description": odd}}}
     definition = {"name": "saw", "description": odd, "inputSchema": schema}
@@ -330,7 +328,7 @@ def test_nothing_of_a_definition_reaches_a_terminal_that_would_obey_it(tmp_path:
     assert not re.search("[\x80-\x9f\u202e\u061c\u2028]", shown)
 
 
-# -- what others see --------------------------------------------------------------------------------------------------
+# -- the view of other principals -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -365,7 +363,7 @@ def hiding_from(tmp_path: Path, principal: str) -> Path:
 @pytest.mark.parametrize(
     "command", [("tree",), ("list",), ("list", "nope"), ("categories",), ("search", "echo"), ("expand", "bench.echo")]
 )
-def test_the_owner_is_told_that_the_policy_hides_everything(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_owner_is_warned_when_the_policy_hides_every_tool(command: tuple[str, ...], tmp_path: Path) -> None:
     part = " of bench" if command[0] == "expand" else ""
     told = f"The policy hides all {len(faulty.BASE_TOOLS)} tools{part} from the principal `local`."
     shown = run(*command, "-c", str(hiding_from(tmp_path, "local")))
@@ -376,7 +374,7 @@ def test_the_owner_is_told_that_the_policy_hides_everything(command: tuple[str, 
     assert "The policy hides" not in open_to_local.stderr
 
 
-def test_searching_and_expanding_can_be_tried_as_a_principal(tmp_path: Path) -> None:
+def test_search_and_expand_accept_a_principal(tmp_path: Path) -> None:
     config = str(hiding_from(tmp_path, "ada"))
     for command in (("search", "echo"), ("expand", "bench.echo")):
         assert "bench.echo" in run(*command, "-c", config).stdout
@@ -386,7 +384,7 @@ def test_searching_and_expanding_can_be_tried_as_a_principal(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("command", [("list", "bench"), ("tree",)])
-def test_the_view_of_a_principal_can_be_tried(command: tuple[str, ...], ruled: Path) -> None:
+def test_list_and_tree_show_the_view_of_a_principal(command: tuple[str, ...], ruled: Path) -> None:
     def shown(principal: str) -> str:
         return run(*command, "--as", principal, "-c", str(ruled)).stdout
 

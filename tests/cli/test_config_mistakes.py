@@ -1,4 +1,4 @@
-"""What `toolcrib doctor` takes for slips in policies and categories, and what it gives the benefit of the doubt."""
+"""Possible mistakes in policies and categories that `toolcrib doctor` reports, and doubtful cases that it accepts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rules(*given: Json) -> Json:
     return {"policy": {"rules": [{"then": "hide", **rule} for rule in given], "otherwise": "allow"}}
 
 
-def test_patterns_of_a_rule_that_nothing_meets_are_named_with_their_place_and_what_was_meant(tmp_path: Path) -> None:
+def test_rule_patterns_without_matches_are_reported_with_path_and_suggestion(tmp_path: Path) -> None:
     settings = rules(
         {"tools": ["bench.echo", "echo"]},
         {"tools": ["bench.ecoh"]},
@@ -45,12 +45,12 @@ def test_patterns_of_a_rule_that_nothing_meets_are_named_with_their_place_and_wh
     ]
 
 
-def test_a_rule_that_hides_everything_it_speaks_of_is_met_all_the_same(tmp_path: Path) -> None:
+def test_a_rule_that_hides_all_its_tools_is_not_reported_as_unmatched(tmp_path: Path) -> None:
     met = {"tools": ["bench.echo", "*.add", "bench.memo://*"], "sources": ["b*"], "paths": [["bench"], ["Sums"]]}
     assert warnings(tmp_path, {**rules(met), "categories": {"Sums": {"tools": ["bench.add"]}}}) == []
 
 
-def test_a_server_may_be_called_by_its_label_in_the_file_and_slips_are_named_once(tmp_path: Path) -> None:
+def test_a_server_can_be_named_by_its_label_and_mistakes_are_reported_once(tmp_path: Path) -> None:
     settings = rules(
         {"tools": ["The Bench.echo", "The Bench.ecoh"], "sources": ["The Bench"], "paths": [["The Bench"]]}
     )
@@ -59,7 +59,7 @@ def test_a_server_may_be_called_by_its_label_in_the_file_and_slips_are_named_onc
     assert "ecoh` matches no tool (did you mean " in found[0]
 
 
-def test_categories_that_nothing_hangs_in_and_links_to_no_node_are_named(tmp_path: Path) -> None:
+def test_empty_categories_and_links_to_unknown_categories_are_reported(tmp_path: Path) -> None:
     categories: Json = {
         "Coding": {
             "categories": {"Sums": {"tools": ["bench.add"], "also_under": [["Quality"], ["Codnig"], ["bench"]]}}
@@ -75,7 +75,7 @@ def test_categories_that_nothing_hangs_in_and_links_to_no_node_are_named(tmp_pat
     ]
 
 
-def test_what_may_be_of_a_source_that_failed_or_is_isolated_or_switched_off_is_no_slip(tmp_path: Path) -> None:
+def test_patterns_for_failed_isolated_or_disabled_sources_are_not_reported(tmp_path: Path) -> None:
     perhaps = rules(
         {"tools": ["gone.x", "off.x", "hers.x", "g?ne.*", "[gh]*.x", "*.x"], "sources": ["gone", "off", "hers"]},
         {"paths": [["hers"], ["gone", "Remote"], ["Later"], ["Above"]], "tags": ["review"]},
@@ -94,14 +94,14 @@ def test_what_may_be_of_a_source_that_failed_or_is_isolated_or_switched_off_is_n
     ]
 
 
-def test_tools_that_the_person_here_has_alone_are_known_and_others_may_have_more(tmp_path: Path) -> None:
+def test_tools_of_an_isolated_source_may_differ_between_principals(tmp_path: Path) -> None:
     isolated: Json = {"sources": {"mine": {"isolation": "principal"}}}
     ruled = rules({"tools": ["mine.echo", "mine.other"], "paths": [["mine"], ["Mine"]]})
     categories: Json = {"Mine": {"tools": ["mine.echo"]}}
     assert warnings(tmp_path, {**ruled, **isolated, "categories": categories}, mine=faulty_entry()) == []
 
 
-def test_principals_that_nothing_gives_are_named_where_all_are_known(tmp_path: Path) -> None:
+def test_unknown_principals_are_reported_only_when_all_principals_are_known(tmp_path: Path) -> None:
     tokens = [{"sha256": str(number) * 64, "principal": name} for number, name in enumerate(("ada", "bob"))]
     isolated: Json = {"hers": {"isolation": "principal", "principals": {"cleo": {}, "*": {}}}}
     settings = rules({"principals": ["adda", "b*", "local", "cleo", "zz*"], "tools": ["bench.echo"]})
@@ -111,12 +111,12 @@ def test_principals_that_nothing_gives_are_named_where_all_are_known(tmp_path: P
         f"{where} `adda` (did you mean `ada`?)",
         f"{where} `zz*`",
     ]
-    assert warnings(tmp_path, settings) == [], "without tokens, they may be those of another day"
+    assert warnings(tmp_path, settings) == [], "without tokens, tokens may be added later"
     jwt = {"issuer": "https://id.example.com", "audience": "https://tools.example.com/mcp"}
     assert warnings(tmp_path, {**settings, "auth": {"tokens": tokens, "jwt": jwt}}) == []
 
 
-def test_slips_do_not_make_it_fail_and_it_says_whether_a_policy_is_in_force(tmp_path: Path) -> None:
+def test_possible_mistakes_do_not_fail_doctor_and_the_policy_is_shown(tmp_path: Path) -> None:
     open_to_all = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     assert toolcrib("doctor", open_to_all, "--json").json["policy"] is None
     assert "Policy: none, everyone can see and call every tool." in toolcrib("doctor", open_to_all).out
@@ -134,7 +134,7 @@ def test_slips_do_not_make_it_fail_and_it_says_whether_a_policy_is_in_force(tmp_
     assert (report["policy"]["rules"], report["policy"]["otherwise"]) == (1, "allow")
 
 
-def test_doctor_says_that_the_policy_hides_everything_from_whoever_runs_it(tmp_path: Path) -> None:
+def test_doctor_reports_that_the_policy_hides_every_tool_from_local(tmp_path: Path) -> None:
     settings: Json = {"policy": {"otherwise": "hide"}}
     told = f"The policy hides all {len(faulty.BASE_TOOLS)} tools from the principal `local`."
     assert reported(tmp_path, settings)["hidden_from_local"] == told
@@ -143,7 +143,7 @@ def test_doctor_says_that_the_policy_hides_everything_from_whoever_runs_it(tmp_p
     assert reported(tmp_path, rules({"principals": ["ada"]}))["hidden_from_local"] is None
 
 
-def test_a_rule_that_matches_nothing_makes_it_fail(tmp_path: Path) -> None:
+def test_a_rule_without_any_match_fails_doctor(tmp_path: Path) -> None:
     config = write_config(
         tmp_path / "mcp.json", toolcrib=rules({"tools": ["bench.add"]}, {"tools": ["echo"]}), bench=faulty_entry()
     )
@@ -164,15 +164,13 @@ def test_a_rule_that_matches_nothing_makes_it_fail(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "rule", [{"sources": ["bench"], "tools": ["bench.memo://*"]}, {"tools": ["off.x"]}, {"principals": ["nobody"]}]
 )
-def test_a_rule_may_be_about_resources_servers_that_are_off_and_principals_of_other_days(
-    rule: Json, tmp_path: Path
-) -> None:
+def test_rules_for_resources_disabled_servers_and_unknown_principals_are_accepted(rule: Json, tmp_path: Path) -> None:
     others: Json = {"off": {**GONE, "disabled": True}} if "off.x" in str(rule) else {}
     config = write_config(tmp_path / "mcp.json", toolcrib=rules(rule), bench=faulty_entry(), **others)
     assert toolcrib("doctor", config).code == 0
 
 
-def test_tools_that_only_claim_to_match_are_counted_with_the_sources_that_are_not_trusted(tmp_path: Path) -> None:
+def test_tools_that_match_only_by_annotations_of_untrusted_sources_are_counted(tmp_path: Path) -> None:
     reading = {"policy": {"rules": [{"then": "allow", "annotations": {"read_only": True}}], "otherwise": "hide"}}
     servers = {"good": faulty_entry(), "other": faulty_entry()}
     config = write_config(
@@ -190,7 +188,7 @@ def test_tools_that_only_claim_to_match_are_counted_with_the_sources_that_are_no
     assert told in " ".join(toolcrib("doctor", config).out.split())
 
 
-def test_a_category_with_the_name_of_a_source_is_said_to_be_one_node_with_it(tmp_path: Path) -> None:
+def test_a_category_with_the_name_of_a_source_is_reported_as_merged(tmp_path: Path) -> None:
     settings: Json = {"categories": {"bench": {"summary": "Where things are tried"}, "Sums": {"tools": ["*.add"]}}}
     report = reported(tmp_path, settings)
     assert report["categories_named_as_sources"] == ["bench"]

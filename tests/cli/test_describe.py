@@ -1,4 +1,4 @@
-"""`toolcrib describe`, over definitions in a file and over a server that runs."""
+"""`toolcrib describe`, over definitions in a file and over a running server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tools(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_text_alone_goes_to_standard_output(tools: Path) -> None:
+def test_standard_output_has_only_the_description_of_the_tools(tools: Path) -> None:
     water = Tool("garden", "water", "Water the [bold]garden[/].", SCHEMA).handle
     told = toolcrib("describe", "--tools", tools)
     assert told.code == 0
@@ -34,14 +34,14 @@ def test_the_text_alone_goes_to_standard_output(tools: Path) -> None:
     assert toolcrib_process("describe", "--tools", tools).out == told.out
 
 
-def test_detail_and_budget_are_heeded(tools: Path) -> None:
+def test_the_detail_option_limits_the_description(tools: Path) -> None:
     summaries = toolcrib("describe", "--tools", tools, "--detail", "summary").out
     assert summaries.endswith("\n## garden\n- garden.dig: Dig.\n- garden.water: Water the [bold]garden[/].\n")
     names = toolcrib("describe", "--tools", tools, "--detail", "name").out
     assert names.endswith("\n## garden\n- garden.dig, garden.water\n")
 
 
-def test_the_budget_is_heeded(tmp_path: Path) -> None:
+def test_the_budget_limits_the_tokens_of_the_description(tmp_path: Path) -> None:
     definitions = [{"name": f"t{n}", "description": "Dig. " * 50, "inputSchema": SCHEMA} for n in range(9)]
     (path := tmp_path / "garden.json").write_text(json.dumps({"tools": definitions}))
     whole = toolcrib("describe", "--tools", path, "--json").json
@@ -52,14 +52,14 @@ def test_the_budget_is_heeded(tmp_path: Path) -> None:
     assert toolcrib("describe", "--tools", path, "--budget", "99").code == 2
 
 
-def test_json_says_what_is_shown_and_what_is_left_out(tools: Path) -> None:
+def test_json_output_lists_shown_and_omitted_tools(tools: Path) -> None:
     told = toolcrib("describe", "--tools", tools, "--json").json
     assert told["text"] == toolcrib("describe", "--tools", tools).out
     assert told["shown"] == {"garden.dig": "full", "garden.water": "full"}
     assert told["left_out"] == []
 
 
-def test_the_tools_of_running_servers_are_described(tmp_path: Path) -> None:
+def test_tools_of_running_servers_are_described(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", faulty=faulty_entry(), lost={"command": "no-such-program"})
     told = toolcrib("describe", config, "--detail", "name")
     assert told.code == 0, told.err

@@ -1,4 +1,4 @@
-"""`toolcrib eval` on catalogs so small that everything it says can be worked out by hand."""
+"""`toolcrib eval` on catalogs that are small enough to check every number by hand."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def files(tmp_path: Path, tools: Path) -> list[str]:
     return ["--tools", str(tools), "--queries", str(lines(tmp_path / "queries.jsonl", QUERIES))]
 
 
-def test_known_metrics_come_out_whether_tools_are_named_by_id_or_by_row(files: list[str]) -> None:
+def test_metrics_are_correct_for_tools_named_by_id_or_by_row(files: list[str]) -> None:
     ended = toolcrib("eval", *files, "--json")
     assert ended.code == 0
     report = ended.json
     assert (report["queries"], report["tools"]) == (3, 3)
-    # The first query finds its tool first, the second one of its two, the third none.
+    # The first query finds its tool at rank 1, the second query one of its two tools, the third query no tool.
     assert report["metrics"]["recall@1"] == pytest.approx((1 + 1 / 2 + 0) / 3, abs=1e-4)
     assert report["metrics"]["mrr"] == pytest.approx((1 + 1 + 0) / 3, abs=1e-4)
     half = 1 / (1 + 1 / math.log2(3))
@@ -71,7 +71,7 @@ def test_known_metrics_come_out_whether_tools_are_named_by_id_or_by_row(files: l
         assert line == [name, f"{mean:.3f}", f"{low:.3f}", "to", f"{high:.3f}"]
 
 
-def test_every_answer_is_told_to_programs(files: list[str]) -> None:
+def test_json_output_has_the_answer_to_every_query(files: list[str]) -> None:
     answers = toolcrib("eval", *files, "--json").json["answers"]
     assert [(answer["id"], answer["rank"], answer["refused"]) for answer in answers] == [
         ("1", 1, False),
@@ -84,7 +84,7 @@ def test_every_answer_is_told_to_programs(files: list[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"query": "x"}', "{", '{"query": "", "relevant": []}'])
-def test_a_line_that_cannot_be_read_ends_with_2_and_is_named(files: list[str], text: str) -> None:
+def test_an_invalid_line_exits_with_2_and_is_named(files: list[str], text: str) -> None:
     Path(files[3]).write_text(text)
     ended = toolcrib_process("eval", *files)
     assert ended.code == 2
@@ -92,7 +92,7 @@ def test_a_line_that_cannot_be_read_ends_with_2_and_is_named(files: list[str], t
     assert toolcrib("eval", *files, "--json").json["error"]["code"] == "INVALID_CONFIG"
 
 
-# -- what went wrong --------------------------------------------------------------------------------------------------
+# -- mistakes ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_worst_queries_are_explained(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_the_worst_queries_are_explained(tmp_path: Path) -> None:
     assert "Worst" not in toolcrib("eval", "--tools", tools, "--queries", queries, "--worst", "0").out
 
 
-def test_of_a_page_that_was_refused_it_is_told_what_was_held_back(
+def test_a_refused_page_lists_the_results_that_were_held_back(
     files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never = replace(WEIGHTS.by_words, refused=1.0, refused_of_bare=1.0)
@@ -165,7 +165,7 @@ def test_of_a_page_that_was_refused_it_is_told_what_was_held_back(
     assert "ndcg@10 0.00, empty result" in toolcrib("eval", *files).out
 
 
-def test_a_category_is_the_querys_own_or_else_the_top_of_its_tools(tmp_path: Path, tools: Path) -> None:
+def test_queries_are_grouped_by_their_own_category_or_by_that_of_their_tools(tmp_path: Path, tools: Path) -> None:
     queries = lines(
         tmp_path / "queries.jsonl",
         [
@@ -183,7 +183,7 @@ def test_a_category_is_the_querys_own_or_else_the_top_of_its_tools(tmp_path: Pat
     assert "Asked in spring" in toolcrib("eval", "--tools", tools, "--queries", queries).out
 
 
-def test_queries_that_nothing_serves_are_counted_apart(files: list[str]) -> None:
+def test_queries_without_a_relevant_tool_are_counted_separately(files: list[str]) -> None:
     negatives: list[dict[str, Any]] = [
         {"query": "brew coffee", "relevant": []},
         {"query": "letter of the alphabet", "relevant": []},
@@ -202,7 +202,7 @@ def test_queries_that_nothing_serves_are_counted_apart(files: list[str]) -> None
 # -- floors -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_floor_that_is_missed_ends_with_1_and_says_by_how_much(files: list[str]) -> None:
+def test_a_missed_floor_exits_with_1_and_reports_the_difference(files: list[str]) -> None:
     ended = toolcrib_process("eval", *files, "--floor", "mrr=0.7", "--floor", "0.4")
     assert ended.code == 1
     assert "mrr is 0.6667" in ended.err
@@ -216,12 +216,12 @@ def test_a_floor_that_is_missed_ends_with_1_and_says_by_how_much(files: list[str
     ]
 
 
-def test_floors_that_hold_end_with_0(files: list[str]) -> None:
+def test_floors_that_are_reached_exit_with_0(files: list[str]) -> None:
     ended = toolcrib_process("eval", *files, "--floor", "mrr=0.6667", "--floor", "recall@10=0.5")
     assert (ended.code, ended.err) == (0, "")
 
 
-def test_a_floor_that_cannot_be_read_ends_with_2_before_anything_is_asked(files: list[str]) -> None:
+def test_an_invalid_floor_exits_with_2_before_any_query_runs(files: list[str]) -> None:
     for floor, complaint in [("precision=0.5", "unknown metric `precision`"), ("80", "not between 0 and 1")]:
         ended = toolcrib("eval", *files, "--floor", floor)
         assert (ended.code, ended.out) == (2, "")
@@ -231,7 +231,7 @@ def test_a_floor_that_cannot_be_read_ends_with_2_before_anything_is_asked(files:
 # -- comparisons ------------------------------------------------------------------------------------------------------
 
 
-def test_settings_that_are_equal_differ_by_nothing(files: list[str], tmp_path: Path) -> None:
+def test_equal_settings_have_no_difference(files: list[str], tmp_path: Path) -> None:
     same = write_config(tmp_path / "same.json")
     comparison = toolcrib("eval", *files, "--compare", same, "--json").json["comparison"]
     assert comparison["with"] == str(same)
@@ -242,7 +242,7 @@ def test_settings_that_are_equal_differ_by_nothing(files: list[str], tmp_path: P
 
 @pytest.fixture
 def reworded(tmp_path: Path) -> list[str]:
-    """Six requests that meet their tools by a synonym alone, and two by their words."""
+    """Six queries that match their tools only by a synonym, and two that match by their words."""
     tools = [
         {"id": verb, "name": f"{verb}_thing", "description": "", "server": verb}
         for verb in ("delete", "create", "send", "purchase", "stop", "verify")
@@ -264,7 +264,7 @@ def reworded(tmp_path: Path) -> list[str]:
     return ["--tools", str(files[0]), "--queries", str(files[1])]
 
 
-def test_a_signal_can_be_switched_off(reworded: list[str]) -> None:
+def test_a_signal_can_be_disabled(reworded: list[str]) -> None:
     whole, without = (
         toolcrib("eval", *reworded, *words, "--json").json
         for words in ([], ["--without", "synonyms", "--without", "meaning"])
@@ -273,7 +273,7 @@ def test_a_signal_can_be_switched_off(reworded: list[str]) -> None:
     assert (without["metrics"]["recall@1"], without["refused"]) == (0.25, 6)
 
 
-def test_what_a_signal_is_worth_is_told_with_the_requests_that_need_it(reworded: list[str]) -> None:
+def test_comparing_without_a_signal_shows_the_queries_that_need_it(reworded: list[str]) -> None:
     words = ["--compare", "without:synonyms, meaning"]
     comparison = toolcrib("eval", *reworded, *words, "--json").json["comparison"]
     assert comparison["with"] == "without:synonyms, meaning"
@@ -289,7 +289,9 @@ def test_what_a_signal_is_worth_is_told_with_the_requests_that_need_it(reworded:
     assert "better" not in shown
 
 
-def test_another_configuration_lends_its_search_and_starts_nothing(reworded: list[str], tmp_path: Path) -> None:
+def test_a_compared_configuration_supplies_search_settings_and_starts_no_server(
+    reworded: list[str], tmp_path: Path
+) -> None:
     trace = tmp_path / "started"
     server = {"command": sys.executable, "args": ["-c", f"open({str(trace)!r}, 'w')"]}
     other = write_config(
@@ -300,7 +302,7 @@ def test_another_configuration_lends_its_search_and_starts_nothing(reworded: lis
     assert not trace.exists()
 
 
-def test_the_search_of_the_configuration_is_what_is_measured(tmp_path: Path) -> None:
+def test_eval_uses_the_search_settings_of_the_configuration(tmp_path: Path) -> None:
     queries = lines(tmp_path / "queries.jsonl", [{"query": "erase", "relevant": ["shed.remove"]}])
     declared = {"shed": {"tools": {"remove": {"description": "Out with it.", "command": ["true"]}}}}
 
@@ -314,30 +316,30 @@ def test_the_search_of_the_configuration_is_what_is_measured(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("words", [["--without", "luck"], ["--compare", "without:synonyms,luck"]])
-def test_a_signal_that_is_unknown_ends_with_2_and_names_those_there_are(files: list[str], words: list[str]) -> None:
+def test_an_unknown_signal_exits_with_2_and_lists_the_known_signals(files: list[str], words: list[str]) -> None:
     ended = toolcrib("eval", *files, *words)
     assert (ended.code, ended.out) == (2, "")
     assert "`luck` is not a signal" in ended.err
     assert "synonyms" in ended.err
 
 
-def test_a_model_that_this_run_has_not_read_cannot_be_compared_with(files: list[str], tmp_path: Path) -> None:
+def test_a_configuration_with_a_different_embedder_cannot_be_compared(files: list[str], tmp_path: Path) -> None:
     other = write_config(tmp_path / "other.json", toolcrib={"search": {"embedder": {"folder": "model"}}})
     ended = toolcrib("eval", *files, "--compare", other)
     assert (ended.code, ended.out) == (2, "")
     assert "embedding" in ended.err
 
 
-def test_a_setting_that_is_not_there_ends_with_2(files: list[str], tmp_path: Path) -> None:
+def test_a_missing_configuration_to_compare_with_exits_with_2(files: list[str], tmp_path: Path) -> None:
     ended = toolcrib_process("eval", *files, "--compare", tmp_path / "absent.json")
     assert ended.code == 2
     assert "absent.json" in ended.err
 
 
-# -- where the tools come from ----------------------------------------------------------------------------------------
+# -- the source of the tools ------------------------------------------------------------------------------------------
 
 
-def test_servers_of_a_configuration_are_searched_and_those_that_fail_are_told_of(tmp_path: Path) -> None:
+def test_servers_of_a_configuration_are_searched_and_failed_servers_are_reported(tmp_path: Path) -> None:
     config = write_config(
         tmp_path / "mcp.json", faulty=faulty_entry(), broken=faulty_entry("exit-at-start"), toolcrib={"plugins": False}
     )
@@ -354,13 +356,11 @@ def test_servers_of_a_configuration_are_searched_and_those_that_fail_are_told_of
         assert ended.json["metrics"]["recall@1"] == 1
 
 
-# -- what a person sees -----------------------------------------------------------------------------------------------
+# -- text output ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("columns", [44, 60, 80, 120])
-def test_nothing_is_wider_than_the_terminal_and_no_number_is_cut(
-    files: list[str], tmp_path: Path, columns: int
-) -> None:
+def test_output_fits_the_terminal_and_numbers_are_complete(files: list[str], tmp_path: Path, columns: int) -> None:
     same = write_config(tmp_path / "same.json")
     for words in ([], ["--compare", str(same)]):
         ended = typed("eval", *files, *words, answers=[], environ={**os.environ}, folder=tmp_path, columns=columns)
@@ -371,7 +371,7 @@ def test_nothing_is_wider_than_the_terminal_and_no_number_is_cut(
 
 
 @pytest.mark.parametrize("columns", [44, 100])
-def test_a_long_query_that_another_setting_answers_differently_is_cut_where_the_terminal_ends(
+def test_a_long_changed_query_is_cut_at_the_width_of_the_terminal(
     reworded: list[str], tmp_path: Path, columns: int
 ) -> None:
     long = {"id": "q-long", "query": "erase " + "all of it, " * 20, "relevant": ["delete"]}

@@ -1,4 +1,4 @@
-"""`toolcrib install`: into every client, by every kind of file that people have, and out of it again."""
+"""`toolcrib install`: installs into every client with every kind of file, and undoes it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SECTIONS = {"vscode": "servers", "zed": "context_servers"}
 
 @dataclass(frozen=True)
 class Home:
-    """A scratch home, in which every client has run."""
+    """A temporary home in which every client has run."""
 
     path: Path
 
@@ -54,7 +54,7 @@ class Home:
 
     @property
     def config(self) -> Path:
-        """What the gateway serves if nobody says otherwise."""
+        """The configuration that the gateway serves by default."""
         return self.path / ".config" / "toolcrib" / "mcp.json"
 
     @property
@@ -94,11 +94,11 @@ def said(ended: Ended) -> str:
     return " ".join((ended.out + ended.err).split())
 
 
-# -- into a client ----------------------------------------------------------------------------------------------------
+# -- installing -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("client", FILES)
-def test_servers_are_moved_behind_the_gateway_and_the_client_has_nothing_else(client: str, home: Home) -> None:
+def test_servers_move_behind_the_gateway_and_the_client_has_only_the_gateway(client: str, home: Home) -> None:
     file = home.write(client, git=GIT)
     install(client, "--yes")
     assert home.served == {"git": GIT}
@@ -113,7 +113,7 @@ def test_servers_are_moved_behind_the_gateway_and_the_client_has_nothing_else(cl
 
 
 @pytest.mark.parametrize("client", FILES)
-def test_a_client_that_has_no_servers_yet_gets_the_gateway_and_is_told_where_they_go(client: str, home: Home) -> None:
+def test_a_client_without_servers_gets_the_gateway_and_a_hint_where_to_add_them(client: str, home: Home) -> None:
     told = said(install(client, "--yes"))
     assert [*home.servers(client)] == ["toolcrib"]
     assert home.served == {}
@@ -122,7 +122,7 @@ def test_a_client_that_has_no_servers_yet_gets_the_gateway_and_is_told_where_the
 
 
 @pytest.mark.parametrize("client", ["claude-desktop", "cursor", "vscode", "zed"])
-def test_a_client_that_never_ran_here_is_not_made_up(client: str, home: Home) -> None:
+def test_a_client_that_never_ran_on_this_machine_is_refused(client: str, home: Home) -> None:
     home.file(client).parent.rmdir()
     ended = install(client, "--yes", code=2)
     assert "creates it when it first runs" in said(ended)
@@ -131,14 +131,14 @@ def test_a_client_that_never_ran_here_is_not_made_up(client: str, home: Home) ->
 
 
 @pytest.mark.parametrize("empty", ["", "\n", "// nothing yet\n", "{}"])
-def test_an_empty_file_is_filled(empty: str, home: Home) -> None:
+def test_an_empty_client_file_gets_the_gateway(empty: str, home: Home) -> None:
     home.file("zed").write_text(empty)
     install("zed", "--yes")
     assert [*home.servers("zed")] == ["toolcrib"]
     assert home.file("zed").read_text().startswith(empty.rstrip("{}\n"))
 
 
-def test_servers_can_be_kept(home: Home) -> None:
+def test_keep_leaves_the_servers_in_the_client(home: Home) -> None:
     home.write("cursor", git=GIT)
     install("cursor", "--yes", "--keep")
     assert home.servers("cursor")["git"] == GIT
@@ -149,7 +149,7 @@ def test_servers_can_be_kept(home: Home) -> None:
     assert home.served == {"git": GIT}
 
 
-def test_what_cannot_be_moved_stays_and_is_named_with_its_reason(home: Home) -> None:
+def test_servers_that_cannot_be_moved_stay_and_are_named_with_a_reason(home: Home) -> None:
     key = {"command": "x", "env": {"KEY": "${input:key}"}}
     home.write("vscode", git=GIT, search=key, linear={"type": "http", "url": "https://mcp.linear.example/mcp"})
     told = said(install("vscode", "--yes"))
@@ -159,7 +159,7 @@ def test_what_cannot_be_moved_stays_and_is_named_with_its_reason(home: Home) -> 
     assert home.served == {"git": GIT}
 
 
-def test_variables_of_moved_servers_are_passed_on_to_the_gateway(home: Home) -> None:
+def test_variables_of_moved_servers_are_passed_to_the_gateway(home: Home) -> None:
     home.write("claude-code", tracker=TRACKER)
     install("claude-code", "--yes")
     assert home.servers("claude-code")["toolcrib"]["env"] == {"TOKEN": "${TOKEN:-}"}
@@ -168,14 +168,14 @@ def test_variables_of_moved_servers_are_passed_on_to_the_gateway(home: Home) -> 
     assert "Zed may not pass on TOKEN" in told
 
 
-def test_a_server_that_is_switched_off_in_a_project_is_not_switched_on_by_moving_it(home: Home) -> None:
+def test_a_server_that_is_disabled_for_a_project_is_not_moved(home: Home) -> None:
     document = {"mcpServers": {"git": GIT}, "projects": {"/shop": {"disabledMcpServers": ["git"]}}}
     home.file("claude-code").write_text(json.dumps(document))
     assert "disabled for a project" in said(install("claude-code", "--yes"))
     assert home.servers("claude-code")["git"] == GIT
 
 
-def test_several_clients_share_one_configuration_and_are_told_so(home: Home) -> None:
+def test_several_clients_share_one_configuration_and_the_command_reports_it(home: Home) -> None:
     home.write("claude-code", git=GIT, tracker=TRACKER)
     home.write("cursor", git={**GIT, "type": "stdio", "env": {}}, time={"command": "uvx", "args": ["time"]})
     install("claude-code", "--yes")
@@ -186,7 +186,7 @@ def test_several_clients_share_one_configuration_and_are_told_so(home: Home) -> 
     assert home.served == {"git": GIT, "tracker": TRACKER, "time": {"command": "uvx", "args": ["time"]}}
 
 
-def test_another_server_of_the_same_name_is_not_moved_over_the_one_that_is_there(home: Home) -> None:
+def test_a_server_is_not_moved_if_a_different_server_has_its_name(home: Home) -> None:
     home.write("claude-code", git=GIT)
     home.write("cursor", git={"command": "other"})
     install("claude-code", "--yes")
@@ -195,7 +195,7 @@ def test_another_server_of_the_same_name_is_not_moved_over_the_one_that_is_there
     assert home.served == {"git": GIT}
 
 
-def test_comments_layout_and_everything_else_in_the_file_stay(home: Home) -> None:
+def test_comments_layout_and_other_content_of_the_file_are_preserved(home: Home) -> None:
     before = (
         '\ufeff// my settings\r\n{\r\n\t"theme": "One", // dark\r\n\t"context_servers": {\r\n'
         '\t\t// the clock\r\n\t\t"time": {"command": "uvx", /* quick */ "args": ["time"],},\r\n'
@@ -215,10 +215,10 @@ def test_comments_layout_and_everything_else_in_the_file_stay(home: Home) -> Non
     assert home.served == {"time": {"command": "uvx", "args": ["time"]}}
 
 
-# -- where it was before ----------------------------------------------------------------------------------------------
+# -- a gateway that is already installed ------------------------------------------------------------------------------
 
 
-def test_a_gateway_that_is_there_already_is_brought_up_to_date_and_keeps_what_it_serves(home: Home) -> None:
+def test_an_existing_gateway_entry_is_updated_and_serves_the_same_file(home: Home) -> None:
     (mine := home.path / "mine.json").write_text(json.dumps({"mcpServers": {"tracker": TRACKER}}))
     old = {"command": "toolcrib", "args": ["serve", "--no-cache", str(mine)], "alwaysAllow": ["search_tools"]}
     home.write("cursor", toolcrib=old, git=GIT)
@@ -236,7 +236,7 @@ def test_a_gateway_that_is_there_already_is_brought_up_to_date_and_keeps_what_it
     assert "Nothing to do" in install("cursor", "--yes").out
 
 
-def test_comments_in_an_entry_that_is_brought_up_to_date_stay(home: Home) -> None:
+def test_comments_in_an_updated_entry_are_preserved(home: Home) -> None:
     home.file("vscode").write_text(
         '{"servers": {\n  "toolcrib": {\n    "command": "toolcrib", // ours\n'
         '    "args": ["serve", "/nowhere/mcp.json"]\n  }\n}}'
@@ -249,7 +249,7 @@ def test_comments_in_an_entry_that_is_brought_up_to_date_stay(home: Home) -> Non
     assert home.servers("vscode")["toolcrib"]["args"] == ["serve", str(home.config)]
 
 
-def test_a_shared_gateway_is_replaced_by_one_of_its_own(home: Home) -> None:
+def test_a_shared_gateway_is_replaced_by_a_stdio_gateway(home: Home) -> None:
     home.write("cursor", toolcrib={"type": "http", "url": "http://127.0.0.1:8808/mcp"})
     install("cursor", "--yes")
     assert home.servers("cursor")["toolcrib"] == {
@@ -259,7 +259,7 @@ def test_a_shared_gateway_is_replaced_by_one_of_its_own(home: Home) -> None:
     }
 
 
-def test_a_gateway_under_a_name_of_somebodys_own_is_found_and_not_added_twice(home: Home) -> None:
+def test_a_gateway_with_a_custom_name_is_found_and_not_added_twice(home: Home) -> None:
     (mine := home.path / "mine.json").write_text("{}")
     home.write("cursor", crib={"command": "toolcrib", "args": ["serve", str(mine)]}, git=GIT)
     install("cursor", "--yes")
@@ -289,7 +289,7 @@ def test_toolcrib_is_never_moved_behind_itself(home: Home) -> None:
         None,
     ],
 )
-def test_another_server_that_is_named_toolcrib_is_not_touched(other: object, home: Home) -> None:
+def test_a_different_server_named_toolcrib_is_not_changed(other: object, home: Home) -> None:
     file = home.write("cursor", toolcrib=other, git=GIT)
     before = file.read_bytes()
     ended = install("cursor", "--yes", code=2)
@@ -299,7 +299,7 @@ def test_another_server_that_is_named_toolcrib_is_not_touched(other: object, hom
     assert not home.config.exists()
 
 
-def test_an_entry_whose_file_only_the_client_can_find_asks_for_its_path(home: Home) -> None:
+def test_an_entry_with_a_relative_configuration_requires_config_to_be_passed(home: Home) -> None:
     home.write("cursor", toolcrib={"command": "toolcrib", "args": ["serve", "mcp.json"]})
     assert "Pass that file with --config" in said(install("cursor", "--yes", code=2))
     (mine := home.path / "mine.json").write_text("{}")
@@ -307,7 +307,7 @@ def test_an_entry_whose_file_only_the_client_can_find_asks_for_its_path(home: Ho
     assert home.servers("cursor")["toolcrib"]["args"] == ["serve", str(mine)]
 
 
-def test_a_configuration_of_somebodys_own_is_added_to_and_becomes_private(home: Home) -> None:
+def test_an_existing_configuration_is_extended_and_becomes_private_until_undone(home: Home) -> None:
     home.write("cursor", git=GIT)
     (mine := Path("mine.json")).write_text('{\n  // mine\n  "mcpServers": {}, "toolcrib": {"call_timeout_s": 9}\n}\n')
     mine.chmod(0o644)
@@ -321,7 +321,7 @@ def test_a_configuration_of_somebodys_own_is_added_to_and_becomes_private(home: 
     assert stat.S_IMODE(mine.stat().st_mode) == 0o644
 
 
-def test_a_configuration_that_is_not_there_is_made_only_for_what_moves_into_it(home: Home) -> None:
+def test_a_missing_configuration_is_created_only_when_servers_move_into_it(home: Home) -> None:
     assert "file not found" in said(install("cursor", "--yes", "-c", "typo.json", code=2))
     assert not home.file("cursor").exists()
     home.write("cursor", git=GIT)
@@ -329,7 +329,7 @@ def test_a_configuration_that_is_not_there_is_made_only_for_what_moves_into_it(h
     assert [server.name for server in read_config(Path("new.json")).servers] == ["git"]
 
 
-def test_the_clients_own_file_is_not_served_to_itself(home: Home) -> None:
+def test_a_client_file_is_refused_as_the_configuration_of_the_gateway(home: Home) -> None:
     file = home.write("claude-code", git=GIT)
     (link := home.path / "link.json").symlink_to(file)
     Path(".mcp.json").write_text('{"mcpServers": {}}')
@@ -348,14 +348,14 @@ def test_the_clients_own_file_is_not_served_to_itself(home: Home) -> None:
         ("[1]", "the file must contain an object"),
     ],
 )
-def test_a_malformed_file_is_refused_and_nothing_is_lost(text: str, complaint: str, home: Home) -> None:
+def test_a_malformed_file_is_refused_and_left_unchanged(text: str, complaint: str, home: Home) -> None:
     home.file("cursor").write_text(text)
     told = said(install("cursor", "--yes", code=2))
     assert complaint in told
     assert str(home.file("cursor")) in told.replace(" ", "")
     assert home.file("cursor").read_text() == text
     assert not home.config.exists()
-    # The other file of the two is as dear.
+    # The same must hold for the configuration of the gateway.
     home.write("cursor", git=GIT)
     home.config.parent.mkdir(parents=True)
     home.config.write_text(text)
@@ -364,7 +364,7 @@ def test_a_malformed_file_is_refused_and_nothing_is_lost(text: str, complaint: s
     assert home.servers("cursor") == {"git": GIT}
 
 
-def test_a_read_only_file_is_refused_before_anybody_is_asked(home: Home) -> None:
+def test_a_read_only_file_is_refused_before_the_confirmation(home: Home) -> None:
     home.write("cursor", git=GIT).chmod(0o444)
     ended = install("cursor", code=2)
     assert "the file is read-only" in said(ended)
@@ -372,7 +372,7 @@ def test_a_read_only_file_is_refused_before_anybody_is_asked(home: Home) -> None
     assert not home.config.exists()
 
 
-def test_a_linked_file_is_written_through(home: Home) -> None:
+def test_a_symlinked_file_is_changed_through_the_link(home: Home) -> None:
     (dotfiles := home.path / "dotfiles").mkdir()
     file = home.write("cursor", git=GIT)
     file.rename(real := dotfiles / "cursor.json")
@@ -385,7 +385,7 @@ def test_a_linked_file_is_written_through(home: Home) -> None:
     assert home.servers("cursor") == {"git": GIT}
 
 
-def test_a_large_file_is_changed_as_well(home: Home) -> None:
+def test_a_large_file_is_changed_correctly(home: Home) -> None:
     history = [{"display": "x" * 1_000, "braces": '{"{'} for _ in range(5_000)]
     document = {"history": history, "mcpServers": {f"git-{i}": GIT for i in range(100)}, "after": 1}
     home.file("claude-code").write_text(json.dumps(document, indent=2))
@@ -405,7 +405,7 @@ PROJECT_FILES = {
     "cursor": (".cursor/mcp.json", ".cursor/toolcrib.mcp.json", "${workspaceFolder}/.cursor/toolcrib.mcp.json"),
     "vscode": (".vscode/mcp.json", ".vscode/toolcrib.mcp.json", "${workspaceFolder}/.vscode/toolcrib.mcp.json"),
 }
-"""The client's file, the one next to it, and how the first names the second."""
+"""The client's file, the configuration next to it, and the reference from the first to the second."""
 
 
 def project_file(client: str, **servers: object) -> Path:
@@ -416,7 +416,7 @@ def project_file(client: str, **servers: object) -> Path:
 
 
 @pytest.mark.parametrize("client", PROJECT_FILES)
-def test_the_servers_of_a_project_stay_in_it_and_nothing_names_this_machine(client: str, home: Home) -> None:
+def test_servers_of_a_project_stay_in_it_without_paths_of_this_machine(client: str, home: Home) -> None:
     file = project_file(client, git=GIT)
     before = file.read_bytes()
     _, config, reference = PROJECT_FILES[client]
@@ -426,7 +426,7 @@ def test_the_servers_of_a_project_stay_in_it_and_nothing_names_this_machine(clie
     assert name == "toolcrib-project"
     assert (entry["command"], entry["args"]) == ("toolcrib", ["serve", reference])
     assert json.loads(Path(config).read_text())["mcpServers"] == {"git": GIT}
-    # Others may have other accounts on this machine.
+    # On this machine, the other members of the project may have different accounts.
     assert stat.S_IMODE(Path(config).stat().st_mode) == stat.S_IMODE(file.stat().st_mode)
     assert str(home.path) not in file.read_text() + Path(config).read_text()
     assert not home.config.parent.exists()
@@ -436,7 +436,7 @@ def test_the_servers_of_a_project_stay_in_it_and_nothing_names_this_machine(clie
     assert not Path(config).exists()
 
 
-def test_claude_code_that_was_started_below_the_project_serves_the_file_of_the_project(
+def test_claude_code_in_a_subfolder_serves_the_configuration_of_the_project(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project_file("claude-code")
@@ -448,7 +448,7 @@ def test_claude_code_that_was_started_below_the_project_serves_the_file_of_the_p
     assert toolcrib_process(*entry["args"], cwd=below).code == 0
 
 
-def test_what_is_added_to_a_project_later_moves_to_the_same_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_added_to_a_project_later_move_to_the_same_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     file = project_file("cursor", git=GIT)
     install("cursor", "--scope", "project", "--yes")
     document = json.loads(file.read_text())
@@ -462,7 +462,7 @@ def test_what_is_added_to_a_project_later_moves_to_the_same_file(home: Home, mon
     assert [*served] == ["git", "tracker"]
 
 
-def test_a_project_that_serves_a_file_outside_of_it_says_that_it_names_this_machine(home: Home) -> None:
+def test_a_project_that_serves_a_file_outside_of_it_is_warned_about_local_paths(home: Home) -> None:
     file = project_file("cursor", git=GIT)
     told = said(install("cursor", "--scope", "project", "--yes", "-c", "../mine.json"))
     assert "it contains paths of this machine" in told
@@ -471,8 +471,8 @@ def test_a_project_that_serves_a_file_outside_of_it_says_that_it_names_this_mach
     assert entry["args"][1].endswith("mine.json")
 
 
-def test_a_project_that_was_installed_with_its_servers_in_the_home_folder_goes_on_and_can_be_undone(home: Home) -> None:
-    """As versions before this one did it, with records that said nothing of `undone`."""
+def test_a_project_installed_by_an_earlier_version_can_be_updated_and_undone(home: Home) -> None:
+    """Earlier versions stored project servers in the home folder and wrote records without `undone`."""
     file = project_file("cursor", git=GIT)
     before = file.read_bytes()
     old = home.config.parent / "projects" / "work-0123abcd-project.json"
@@ -504,22 +504,22 @@ def test_claude_code_has_a_scope_for_one_person_in_one_project(home: Home) -> No
     assert [*json.loads(Path(".mcp.json").read_text())["mcpServers"]] == ["toolcrib-project"]
 
 
-def test_a_scope_that_a_client_does_not_have_is_a_wrong_command_line(home: Home) -> None:
+def test_an_unsupported_scope_is_a_usage_error(home: Home) -> None:
     ended = install("zed", "--scope", "project", code=2)
     assert "Zed has no scope `project`; it has: user" in said(ended)
 
 
-def test_a_persons_own_file_is_not_taken_for_a_projects(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_user_file_is_not_treated_as_a_project_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.write("cursor", git=GIT)
     monkeypatch.chdir(home.path)
     assert "in this folder, this is your own file" in said(install("cursor", "--scope", "project", "--yes", code=2))
     assert "more in the scope" not in said(install("cursor", "--dry-run"))
 
 
-# -- being asked ------------------------------------------------------------------------------------------------------
+# -- confirmation -----------------------------------------------------------------------------------------------------
 
 
-def test_without_a_terminal_nothing_is_changed_unless_it_was_said(home: Home) -> None:
+def test_without_a_terminal_nothing_changes_unless_yes_is_passed(home: Home) -> None:
     file = home.write("cursor", git=GIT)
     before = file.read_bytes()
     ended = install("cursor", code=1)
@@ -552,7 +552,7 @@ def ask(home: Home) -> Ask:
     return asked
 
 
-def test_at_a_terminal_both_questions_are_asked_and_the_change_is_shown_before_the_second(home: Home, ask: Ask) -> None:
+def test_a_terminal_asks_both_questions_and_shows_the_change_before_the_second(home: Home, ask: Ask) -> None:
     home.write("cursor", git=GIT, time=GIT)
     ended = ask("cursor", answers=[("Move these 2 servers behind Toolcrib? [Y/n]", "\n"), ("Write this? [y/N]", "y\n")])
     assert ended.code == 0
@@ -563,7 +563,7 @@ def test_at_a_terminal_both_questions_are_asked_and_the_change_is_shown_before_t
     assert max(map(len, remarks)) <= 80
 
 
-def test_saying_no_to_moving_keeps_the_servers_and_saying_no_to_writing_changes_nothing(home: Home, ask: Ask) -> None:
+def test_answering_no_to_moving_keeps_servers_and_no_to_writing_changes_nothing(home: Home, ask: Ask) -> None:
     file = home.write("cursor", git=GIT)
     before = file.read_bytes()
     ended = ask("cursor", answers=[("Move git behind Toolcrib?", "n\n"), ("Write this?", "\n")])
@@ -573,7 +573,7 @@ def test_saying_no_to_moving_keeps_the_servers_and_saying_no_to_writing_changes_
     assert [*home.servers("cursor")] == ["git", "toolcrib"]
 
 
-def test_ending_the_input_at_a_question_changes_nothing(home: Home, ask: Ask) -> None:
+def test_end_of_input_at_a_question_changes_nothing(home: Home, ask: Ask) -> None:
     file = home.write("cursor", git=GIT)
     before = file.read_bytes()
     ended = ask("cursor", "--move", answers=[("Write this?", "\x04")])
@@ -583,7 +583,7 @@ def test_ending_the_input_at_a_question_changes_nothing(home: Home, ask: Ask) ->
     assert home.records == []
 
 
-def test_a_file_that_changes_while_somebody_thinks_is_left_alone(home: Home) -> None:
+def test_a_file_that_changes_during_the_confirmation_is_not_overwritten(home: Home) -> None:
     file = home.write("cursor", git=GIT)
 
     def meanwhile() -> str:
@@ -595,16 +595,16 @@ def test_a_file_that_changes_while_somebody_thinks_is_left_alone(home: Home) -> 
     assert ended.code == 2
     assert "the file changed while the command was running" in said(ended)
     assert json.loads(file.read_text())["mcpServers"] == {"git": GIT, "another": GIT}
-    # What was written before it was seen is taken back.
+    # The configuration was written before the change was noticed, and is removed again.
     assert not home.config.exists()
     assert home.records == []
 
 
-# -- out again --------------------------------------------------------------------------------------------------------
+# -- undoing ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("client", FILES)
-def test_undoing_restores_both_files_to_the_byte(client: str, home: Home) -> None:
+def test_undo_restores_both_files_byte_for_byte(client: str, home: Home) -> None:
     file = home.write(client, git=GIT)
     file.chmod(0o640)
     before = file.read_bytes()
@@ -624,14 +624,14 @@ def test_undoing_restores_both_files_to_the_byte(client: str, home: Home) -> Non
     assert file.read_bytes() == before
 
 
-def test_undoing_takes_away_files_that_were_not_there(home: Home) -> None:
+def test_undo_deletes_files_that_did_not_exist_before(home: Home) -> None:
     install("cursor", "--yes")
     install("cursor", "--undo", "--yes")
     assert not home.file("cursor").exists()
     assert not home.config.exists()
 
 
-def test_undoing_goes_back_one_installation_at_a_time(home: Home) -> None:
+def test_undo_reverts_one_installation_at_a_time(home: Home) -> None:
     home.write("cursor", git=GIT)
     install("cursor", "--yes")
     document = json.loads(home.file("cursor").read_text())
@@ -642,12 +642,12 @@ def test_undoing_goes_back_one_installation_at_a_time(home: Home) -> None:
     install("cursor", "--undo", "--yes")
     assert [*home.servers("cursor")] == ["toolcrib", "time"]
     install("cursor", "--undo", "--yes")
-    # The file changed between the two: what was added then stays.
+    # The file changed between the two installations: servers added at that time stay.
     assert home.servers("cursor") == {"time": {"command": "time"}, "git": GIT}
     assert not home.config.exists()
 
 
-def test_undoing_in_a_file_that_changed_elsewhere_puts_back_the_entries_and_keeps_the_rest(home: Home) -> None:
+def test_undo_in_a_file_with_other_edits_restores_entries_and_preserves_the_edits(home: Home) -> None:
     home.write("claude-code", git=GIT, linear={"type": "http", "url": "https://mcp.linear.example"})
     install("claude-code", "--yes")
     document = json.loads(home.file("claude-code").read_text())
@@ -661,7 +661,7 @@ def test_undoing_in_a_file_that_changed_elsewhere_puts_back_the_entries_and_keep
     assert "// mine now" in home.config.read_text()
 
 
-def test_undoing_is_refused_where_the_entries_themselves_were_changed(home: Home) -> None:
+def test_undo_is_refused_if_the_entries_themselves_were_changed(home: Home) -> None:
     home.write("cursor", git=GIT)
     install("cursor", "--yes")
     changed = home.write("cursor", toolcrib=home.servers("cursor")["toolcrib"], git={"command": "mine"}).read_bytes()
@@ -677,7 +677,7 @@ def test_undoing_is_refused_where_the_entries_themselves_were_changed(home: Home
     assert "the file was deleted" in said(install("cursor", "--undo", "--yes", code=2))
 
 
-def test_undoing_leaves_a_moved_server_that_was_changed_since_and_says_so(home: Home) -> None:
+def test_undo_leaves_a_moved_server_that_was_changed_since_and_reports_it(home: Home) -> None:
     home.write("cursor", git=GIT)
     install("cursor", "--yes")
     home.config.write_text(json.dumps({"mcpServers": {"git": {**GIT, "env": {"NEW": "1"}}}}))
@@ -687,7 +687,7 @@ def test_undoing_leaves_a_moved_server_that_was_changed_since_and_says_so(home: 
     assert home.served["git"]["env"] == {"NEW": "1"}
 
 
-def test_undoing_one_client_leaves_another_every_server_and_names_it(home: Home) -> None:
+def test_undoing_one_client_leaves_all_servers_to_a_client_that_shares_them(home: Home) -> None:
     before = [home.write(client, git=GIT).read_bytes() for client in ("cursor", "claude-code")]
     told = said(install("cursor", "--yes"))
     assert "too." not in told
@@ -697,14 +697,14 @@ def test_undoing_one_client_leaves_another_every_server_and_names_it(home: Home)
     assert f"Claude Code uses {home.config} too, so that file stays as it is. These servers stay in it: git." in told
     assert home.file("cursor").read_bytes() == before[0]
     assert home.served == {"git": GIT}
-    # With the last one, what the first one put there goes too.
+    # Undoing the last client also removes what the first client added.
     install("claude-code", "--undo", "--yes")
     assert home.file("claude-code").read_bytes() == before[1]
     assert not home.config.exists()
     assert home.records == []
 
 
-def test_a_client_that_was_set_up_by_hand_keeps_the_servers_as_well(home: Home) -> None:
+def test_a_client_configured_by_hand_keeps_the_shared_servers(home: Home) -> None:
     home.write("cursor", git=GIT)
     install("cursor", "--yes")
     home.write("zed", crib={"command": "uvx", "args": ["toolcrib", "serve", str(home.config)]})
@@ -715,20 +715,20 @@ def test_a_client_that_was_set_up_by_hand_keeps_the_servers_as_well(home: Home) 
     assert home.served == {"git": GIT}
 
 
-def test_a_client_whose_gateway_was_taken_out_by_hand_keeps_nothing_back(home: Home) -> None:
+def test_a_client_without_its_gateway_entry_does_not_block_an_undo(home: Home) -> None:
     home.write("cursor", git=GIT)
     install("cursor", "--yes")
     home.write("zed", lsp={"command": "lsp"})
     install("zed", "--yes")
     home.write("zed", lsp={"command": "lsp"})
     install("cursor", "--undo", "--yes")
-    # What Zed moved there is Zed's to take back.
+    # Only undoing Zed removes the server that Zed moved.
     assert home.served == {"lsp": {"command": "lsp"}}
     install("zed", "--undo", "--yes")
     assert home.served == {}
 
 
-def test_a_client_that_is_installed_in_two_steps_says_what_is_left_to_undo(home: Home) -> None:
+def test_undoing_one_of_two_installations_says_that_the_client_still_uses_toolcrib(home: Home) -> None:
     home.write("cursor", git=GIT)
     install("cursor", "--yes", "--keep")
     install("cursor", "--yes")
@@ -737,11 +737,11 @@ def test_a_client_that_is_installed_in_two_steps_says_what_is_left_to_undo(home:
     assert home.servers("cursor") == {"git": GIT}
 
 
-def test_undoing_the_making_of_a_configuration_leaves_it_to_another_client_that_serves_it(home: Home) -> None:
+def test_undo_leaves_a_created_configuration_to_a_client_that_shares_it(home: Home) -> None:
     install("cursor", "--yes")
     before = home.file("cursor").read_bytes()
     shutil.rmtree(home.path / ".local")
-    home.config.unlink()  # from here on, the entry is one that was written by hand
+    home.config.unlink()  # from here on, the entry counts as written by hand
     install("cursor", "--yes")
     install("vscode", "--yes")
     told = said(install("cursor", "--undo", "--yes"))
@@ -750,7 +750,7 @@ def test_undoing_the_making_of_a_configuration_leaves_it_to_another_client_that_
     assert home.file("cursor").read_bytes() == before
 
 
-def test_undoing_the_making_of_a_configuration_that_nobody_else_serves_takes_it_away(home: Home) -> None:
+def test_undo_deletes_a_created_configuration_that_no_client_shares(home: Home) -> None:
     install("cursor", "--yes")
     before = home.file("cursor").read_bytes()
     shutil.rmtree(home.path / ".local")
@@ -763,7 +763,7 @@ def test_undoing_the_making_of_a_configuration_that_nobody_else_serves_takes_it_
 
 
 @pytest.mark.parametrize("servers", [{}, {"git": GIT}])
-def test_a_configuration_that_was_made_anew_stays_until_the_first_installation_is_undone(
+def test_a_recreated_configuration_stays_until_the_first_installation_is_undone(
     servers: dict[str, Any], home: Home
 ) -> None:
     install("cursor", "--yes")
@@ -781,7 +781,7 @@ def test_a_configuration_that_was_made_anew_stays_until_the_first_installation_i
     assert home.records == []
 
 
-def test_undoing_one_of_two_steps_leaves_what_another_client_put_there_before_it_left(home: Home) -> None:
+def test_undoing_one_of_two_installations_preserves_servers_that_an_undone_client_left(home: Home) -> None:
     home.write("zed", lsp={"command": "lsp"})
     home.write("cursor", git=GIT)
     install("cursor", "--yes", "--keep")
@@ -795,7 +795,7 @@ def test_undoing_one_of_two_steps_leaves_what_another_client_put_there_before_it
     assert not home.config.exists()
 
 
-def test_undoing_says_nothing_of_servers_that_it_did_not_put_there(home: Home) -> None:
+def test_undo_does_not_report_servers_that_it_did_not_add(home: Home) -> None:
     (mine := home.path / "mine.json").write_text(json.dumps({"mcpServers": {"git": GIT}}))
     home.write("cursor", git=GIT, time=GIT)
     install("cursor", "--yes", "-c", mine)
@@ -805,7 +805,7 @@ def test_undoing_says_nothing_of_servers_that_it_did_not_put_there(home: Home) -
     assert json.loads(mine.read_text())["mcpServers"] == {"git": {"command": "newer"}}
 
 
-def test_a_client_is_not_pointed_at_a_file_that_lacks_what_it_has(home: Home) -> None:
+def test_a_client_is_not_switched_to_a_configuration_that_lacks_its_servers(home: Home) -> None:
     home.write("cursor", git=GIT)
     install("cursor", "--yes")
     (mine := home.path / "mine.json").write_text("{}")
@@ -817,7 +817,7 @@ def test_a_client_is_not_pointed_at_a_file_that_lacks_what_it_has(home: Home) ->
     assert home.servers("cursor")["toolcrib"]["args"] == ["serve", str(mine)]
 
 
-def test_undoing_asks_too(home: Home, ask: Ask) -> None:
+def test_undo_asks_for_confirmation(home: Home, ask: Ask) -> None:
     file = home.write("cursor", git=GIT)
     install("cursor", "--yes")
     written = file.read_bytes()
@@ -828,12 +828,12 @@ def test_undoing_asks_too(home: Home, ask: Ask) -> None:
     assert home.servers("cursor") == {"git": GIT}
 
 
-def test_undoing_takes_no_other_wish(home: Home) -> None:
+def test_undo_cannot_be_combined_with_other_options(home: Home) -> None:
     assert "--undo restores" in said(install("cursor", "--undo", "--keep", code=2))
     assert "--undo restores" in said(install("cursor", "--undo", "-c", "x.json", code=2))
 
 
-def test_a_file_that_the_environment_names_is_served_and_is_no_wish_when_undoing(
+def test_the_configuration_of_the_environment_is_served_and_allowed_with_undo(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (mine := home.path / "mine.json").write_text("{}")
@@ -844,7 +844,7 @@ def test_a_file_that_the_environment_names_is_served_and_is_no_wish_when_undoing
     assert not home.file("cursor").exists()
 
 
-def test_a_backup_that_cannot_be_kept_keeps_anything_from_being_written(home: Home) -> None:
+def test_nothing_is_written_if_the_backup_cannot_be_written(home: Home) -> None:
     file = home.write("cursor", git=GIT)
     before = file.read_bytes()
     (home.path / ".local").write_text("in the way")
@@ -853,7 +853,7 @@ def test_a_backup_that_cannot_be_kept_keeps_anything_from_being_written(home: Ho
     assert not home.config.exists()
 
 
-def test_a_record_that_cannot_be_read_is_named(home: Home) -> None:
+def test_an_unreadable_record_is_named(home: Home) -> None:
     home.write("cursor", git=GIT)
     install("cursor", "--yes")
     (home.records[0] / "record.json").write_text("{")
@@ -862,10 +862,10 @@ def test_a_record_that_cannot_be_read_is_named(home: Home) -> None:
     )
 
 
-# -- for programs -----------------------------------------------------------------------------------------------------
+# -- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def test_as_json_it_says_what_it_did(home: Home) -> None:
+def test_json_output_describes_the_changes(home: Home) -> None:
     home.write("vscode", git=GIT, search={"command": "x", "args": ["${input:a}"]})
     told = install("vscode", "--json", code=1).json
     assert told["written"] is False
@@ -887,7 +887,7 @@ def test_as_json_it_says_what_it_did(home: Home) -> None:
     assert install("vscode", "--yes", "--json", code=2).json["error"]["code"] == "INVALID_CONFIG"
 
 
-def test_what_a_file_says_cannot_move_the_cursor(home: Home) -> None:
+def test_terminal_escapes_in_a_client_file_are_not_printed(home: Home) -> None:
     home.write("cursor", **{"evil\x1b[2J": GIT, "[red]x": GIT})
     file = home.file("cursor")
     file.write_text(file.read_text().replace("\\u001b", "\x1b").replace("\x1b", "\\u001b"))
@@ -896,18 +896,18 @@ def test_what_a_file_says_cannot_move_the_cursor(home: Home) -> None:
     assert "[red]x" in ended.out
 
 
-# -- does it work? ----------------------------------------------------------------------------------------------------
+# -- end to end -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.anyio
-async def test_what_was_written_serves_the_moved_servers_to_a_client_that_gives_it_next_to_no_environment(
+async def test_the_written_entry_serves_the_moved_servers_with_a_minimal_environment(
     home: Home,
 ) -> None:
     home.write("cursor", bench=faulty_entry(env={"FAULTY_TEST_TOKEN": "${env:BENCH_TOKEN}"}))
     install("cursor", "--yes")
     entry = home.servers("cursor")["toolcrib"]
     assert entry["env"] == {"BENCH_TOKEN": "${env:BENCH_TOKEN}"}
-    # What Cursor would make of the entry.
+    # What Cursor makes of the entry.
     given = StdioServerParameters(
         command=entry["command"], args=entry["args"], env={"HOME": str(home.path), "PATH": "", "BENCH_TOKEN": "s3cret"}
     )

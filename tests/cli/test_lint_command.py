@@ -1,4 +1,4 @@
-"""`toolcrib lint`, as a step of CI runs it."""
+"""`toolcrib lint`, as a CI step runs it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def convert(amount: float, unit: str = "m") -> float:
 """
 
 
-def test_a_schema_by_hand_that_agrees_with_its_function_is_passed(tmp_path: Path) -> None:
+def test_a_written_schema_that_agrees_with_its_function_passes(tmp_path: Path) -> None:
     code = (
         HEAD + 'crib.add(convert, input_schema={"properties": {"amount": {"type": "number"}}, "required": ["amount"]})'
     )
@@ -44,14 +44,14 @@ def test_a_schema_by_hand_that_agrees_with_its_function_is_passed(tmp_path: Path
         ),
     ],
 )
-def test_a_module_that_ends_or_a_plugin_that_cannot_be_made_is_a_finding(
+def test_a_module_that_exits_or_a_plugin_that_cannot_be_created_is_a_finding(
     tmp_path: Path, code: str, problem: str
 ) -> None:
     status, (told,) = linted(tmp_path, code)
     assert (status, told[: len(problem)]) == (1, problem)
 
 
-def test_a_schema_by_hand_that_does_not_is_named_with_all_that_is_wrong(tmp_path: Path) -> None:
+def test_a_written_schema_that_disagrees_with_its_function_is_reported_with_all_differences(tmp_path: Path) -> None:
     code = HEAD + 'crib.add(convert, input_schema={"properties": {"amout": {"type": "number"}}})'
     assert linted(tmp_path, code) == (
         1,
@@ -64,14 +64,14 @@ def test_a_schema_by_hand_that_does_not_is_named_with_all_that_is_wrong(tmp_path
     )
 
 
-def test_an_example_that_the_schema_refuses_is_named_with_its_place(tmp_path: Path) -> None:
+def test_an_example_that_violates_the_schema_is_reported_with_its_path(tmp_path: Path) -> None:
     code = HEAD + 'crib.add(convert, metadata=ToolMetadata(examples=(ToolExample("Long", {"amount": "far"}),)))'
     code_of_it, found = linted(tmp_path, code)
     assert code_of_it == 1
     assert found[0].startswith("tools: `functions.convert`: example 1 (Long) does not match its schema: `/amount`")
 
 
-def test_the_tools_of_a_plugin_are_looked_at_and_all_that_are_wrong_are_named(tmp_path: Path) -> None:
+def test_all_invalid_tools_of_a_plugin_are_reported(tmp_path: Path) -> None:
     code = (
         HEAD
         + """
@@ -92,12 +92,12 @@ class Lengths(Plugin):
     assert [each.partition(" is ignored")[0] for each in found] == ["tools:Lengths: `one`", "tools:Lengths: `two`"]
 
 
-def test_a_module_that_cannot_be_imported_or_holds_no_tools_is_a_finding(tmp_path: Path) -> None:
+def test_a_module_that_cannot_be_imported_or_has_no_tools_is_a_finding(tmp_path: Path) -> None:
     assert linted(tmp_path, "1 / 0") == (1, ["tools: cannot be imported: ZeroDivisionError: division by zero"])
     assert linted(tmp_path, "x = 1") == (1, ["tools: contains no Toolcrib, FunctionSource or Plugin"])
 
 
-def test_what_a_configuration_says_of_tools_is_held_against_their_servers(tmp_path: Path) -> None:
+def test_configured_tool_metadata_is_checked_against_the_servers(tmp_path: Path) -> None:
     example = {"description": "Say it", "input": {"txet": "here"}}
     said = {"bench.echo": {"examples": [example]}, "bench.ecoh": {"risk": "none"}}
     config = write_config(tmp_path / "mcp.json", toolcrib={"tools": said}, bench=faulty_entry())
@@ -116,7 +116,7 @@ def test_what_a_configuration_says_of_tools_is_held_against_their_servers(tmp_pa
     assert toolcrib("lint", fine, "--rule", "configuration-slip").code == 0
 
 
-def test_a_definition_that_only_its_server_can_change_is_a_note_and_one_of_the_file_an_error(tmp_path: Path) -> None:
+def test_an_unusable_definition_is_a_note_for_a_server_and_an_error_for_the_configuration(tmp_path: Path) -> None:
     env = {"BLOCK_SIZE": "${env:TOOLCRIB_TEST_NOT_SET}"}
     disk: dict[str, Any] = {"command": ["df"], "env": env, "description": "Free room.", "input_schema": {}}
     declared = {"ops": {"tools": {"disk": disk}}}
@@ -134,7 +134,7 @@ def test_a_definition_that_only_its_server_can_change_is_a_note_and_one_of_the_f
     assert toolcrib("lint", third_party, *rules, "--fail-on", "note").code == 1
 
 
-def test_what_a_bundle_requires_and_what_tools_need_must_be_there(tmp_path: Path) -> None:
+def test_missing_required_tools_and_capabilities_are_findings(tmp_path: Path) -> None:
     settings = {
         "bundles": {"say": {"required": ["bench.echo", "bench.shout"], "optional": ["whisper"]}},
         "tools": {"bench.echo": {"requires_capabilities": ["voice"]}},
@@ -146,7 +146,9 @@ def test_what_a_bundle_requires_and_what_tools_need_must_be_there(tmp_path: Path
     assert "`bench.shout` is missing" in found["the bundle say"]
 
 
-def test_the_configuration_is_named_as_for_other_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configuration_comes_from_an_option_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = {"bench.ecoh": {"risk": "none"}}
     config = write_config(tmp_path / "mcp.json", toolcrib={"tools": said}, bench=faulty_entry())
     assert toolcrib("lint", "-c", config, "--rule", "configuration-slip").code == 1

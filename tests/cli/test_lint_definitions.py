@@ -1,4 +1,4 @@
-"""`toolcrib lint` over definitions: what it prints, for whom, and how it ends."""
+"""`toolcrib lint` over definitions: its output, its formats and its exit code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DEFINITIONS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def definitions(tmp_path: Path) -> Path:
-    """A file in which `name` of each stands on a line of its own: line 3, 18, …"""
+    """A file in which each `name` is on its own line: line 3, 18, …"""
     path = tmp_path / "desk.json"
     path.write_text(json.dumps(DEFINITIONS, indent=1))
     return path
@@ -44,7 +44,7 @@ def rules(done: Ended) -> Counter[str]:
     return Counter(finding["rule"] for finding in done.json["findings"])
 
 
-def test_a_file_of_definitions_is_looked_at_without_any_server(definitions: Path) -> None:
+def test_a_definition_file_is_checked_without_a_server(definitions: Path) -> None:
     done = toolcrib_process("lint", "--tools", definitions, "--json", cwd=definitions.parent)
     assert done.code == 1
     assert rules(done) == {
@@ -67,7 +67,7 @@ def test_a_file_of_definitions_is_looked_at_without_any_server(definitions: Path
     }
 
 
-def test_findings_stand_by_tool_for_a_person_and_are_counted_by_rule_at_the_end(definitions: Path) -> None:
+def test_text_output_groups_findings_by_tool_and_counts_them_by_rule(definitions: Path) -> None:
     done = toolcrib_process("lint", "--tools", definitions)
     assert "desk.close_ticket\n  warning description-placeholder\n    the description is a placeholder" in done.out
     assert re.findall(r"^ +(\d+)  (\w+) +([\w-]+)$", done.out, re.MULTILINE) == [
@@ -79,7 +79,7 @@ def test_findings_stand_by_tool_for_a_person_and_are_counted_by_rule_at_the_end(
     assert done.err == "4 findings.\n"
 
 
-def test_rules_are_chosen_and_left_out_in_all_tools_or_in_some(definitions: Path) -> None:
+def test_rules_can_be_selected_and_ignored_for_all_or_some_tools(definitions: Path) -> None:
     def found(*words: str) -> Counter[str]:
         return rules(toolcrib("lint", "--tools", definitions, "--json", *words))
 
@@ -99,13 +99,13 @@ def test_rules_are_chosen_and_left_out_in_all_tools_or_in_some(definitions: Path
     ("rule", "failing"),
     [("array-without-items", {"error", "warning", "note"}), ("description-short", {"note"})],
 )
-def test_it_fails_on_what_is_as_bad_as_asked_for(definitions: Path, rule: str, failing: set[str]) -> None:
+def test_fail_on_sets_the_level_that_fails_the_command(definitions: Path, rule: str, failing: set[str]) -> None:
     words = ("lint", "--tools", definitions, "--rule", rule, "--fail-on")
     assert {level for level in ("error", "warning", "note") if toolcrib(*words, level).code == 1} == failing
     assert toolcrib("lint", "--tools", definitions, "--rule", rule).code == int("warning" in failing)
 
 
-def test_definitions_that_are_set_aside_are_errors(tmp_path: Path) -> None:
+def test_definitions_that_are_ignored_by_the_catalog_are_errors(tmp_path: Path) -> None:
     path = tmp_path / "desk.json"
     path.write_text(json.dumps([*DEFINITIONS, {"name": "odd", "inputSchema": {"type": "txet"}}]))
     done = toolcrib("lint", "--tools", path, "--rule", "definition-unusable", "--json")
@@ -113,7 +113,7 @@ def test_definitions_that_are_set_aside_are_errors(tmp_path: Path) -> None:
     assert (done.code, finding["place"], finding["level"]) == (1, "desk.odd", "error")
 
 
-def test_tools_of_servers_are_looked_at_and_found_in_the_configuration(tmp_path: Path) -> None:
+def test_tools_of_servers_are_checked_and_located_in_the_configuration(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry(), other=faulty_entry())
     done = toolcrib("lint", config, "--rule", "near-duplicate", "--json")
     assert done.code == 1
@@ -122,14 +122,14 @@ def test_tools_of_servers_are_looked_at_and_found_in_the_configuration(tmp_path:
     assert {(each["file"], each["line"]) for each in done.json["findings"]} == {(str(config), 1)}
 
 
-def test_a_file_stands_in_place_of_the_configuration_in_the_environment(
+def test_a_definition_file_has_priority_over_the_configuration_of_the_environment(
     definitions: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLCRIB_CONFIG", str(definitions.with_name("no-such.json")))
     assert toolcrib("lint", "--tools", definitions, "--json").code == 1
 
 
-def test_tools_in_python_are_looked_at_with_all_rules(tmp_path: Path) -> None:
+def test_tools_in_python_are_checked_with_all_rules(tmp_path: Path) -> None:
     (tmp_path / "desk.py").write_text(
         "from toolcrib import Toolcrib\ncrib = Toolcrib()\n@crib.add\ndef close(ticket: str) -> None:\n    'TODO'\n"
     )
@@ -138,7 +138,7 @@ def test_tools_in_python_are_looked_at_with_all_rules(tmp_path: Path) -> None:
     assert {each["file"] for each in done.json["findings"]} == {str(tmp_path / "desk.py")}
 
 
-# What SARIF 2.1.0 demands of the objects that are written here, and of those nothing it does not know. Source: OASIS,
+# What SARIF 2.1.0 requires of the objects that lint writes, with unknown properties forbidden. Source: OASIS,
 # `sarif-schema-2.1.0.json`, which no package registry has.
 _MESSAGE = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}, "markdown": {}}}
 _LEVEL = {"enum": ["none", "note", "warning", "error"]}
@@ -223,7 +223,7 @@ _LOG: dict[str, Any] = {
 
 
 def closed(schema: Any) -> Any:
-    """The same, with no properties allowed but those that are named."""
+    """Forbid properties that the schema does not name."""
     if isinstance(schema, list):
         return [closed(each) for each in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
@@ -235,7 +235,7 @@ def closed(schema: Any) -> Any:
     return {**shut, **inside, "properties": {name: closed(value) for name, value in named.items()}}
 
 
-def test_a_sarif_log_is_one_and_points_into_the_file(definitions: Path) -> None:
+def test_a_sarif_log_is_valid_and_points_into_the_file(definitions: Path) -> None:
     done = toolcrib_process("lint", "--tools", "desk.json", "--sarif", cwd=definitions.parent)
     assert done.code == 1
     assert Schema(closed(_LOG)).violations(done.json) == ()
@@ -256,7 +256,7 @@ def test_a_sarif_log_is_one_and_points_into_the_file(definitions: Path) -> None:
     assert logical["fullyQualifiedName"] == "desk.open_ticket/inputSchema/properties/title"
 
 
-def test_sarif_names_files_relative_to_the_root_of_a_file_system_as_well(definitions: Path) -> None:
+def test_sarif_paths_are_relative_even_at_the_file_system_root(definitions: Path) -> None:
     done = toolcrib_process("lint", "--tools", definitions, "--sarif", cwd=Path(definitions.anchor))
     (location, *_) = done.json["runs"][0]["results"][0]["locations"]
     assert location["physicalLocation"]["artifactLocation"] == {
@@ -265,7 +265,7 @@ def test_sarif_names_files_relative_to_the_root_of_a_file_system_as_well(definit
     }
 
 
-def test_sarif_tells_of_all_tools_of_a_group_and_keeps_fingerprints_apart(tmp_path: Path) -> None:
+def test_sarif_lists_all_tools_of_a_group_with_distinct_fingerprints(tmp_path: Path) -> None:
     servers = {name: {"tools": DEFINITIONS} for name in ("a", "b")}
     path = tmp_path / "both.json"
     path.write_text(json.dumps(servers))

@@ -1,4 +1,4 @@
-"""`toolcrib grammar`, over definitions in a file."""
+"""`toolcrib grammar` over definitions in a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tools(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_grammar_alone_goes_to_standard_output_and_what_it_does_not_hold_to_standard_error(tools: Path) -> None:
+def test_the_grammar_goes_to_standard_output_and_unenforced_keywords_to_standard_error(tools: Path) -> None:
     made = toolcrib("grammar", "garden.water", "--tools", tools)
     assert made.code == 0
     assert made.out == call_grammar({"garden__water": WATER}).text
@@ -39,7 +39,7 @@ def test_the_grammar_alone_goes_to_standard_output_and_what_it_does_not_hold_to_
     assert not matcher.accepts('{"name": "garden__dig", "arguments": {}}')
 
 
-def test_without_a_tool_the_grammar_is_of_all_and_it_takes_the_shape_that_was_asked_for(tools: Path) -> None:
+def test_without_a_tool_the_grammar_covers_all_tools_in_the_requested_style(tools: Path) -> None:
     of_all = {"garden__water": WATER, "garden__dig": {"type": "object"}}
     assert toolcrib("grammar", "--tools", tools, "--style", "hermes").out == call_grammar(of_all, STYLES["hermes"]).text
     arguments = toolcrib("grammar", "garden__water", "--tools", tools, "--of", "arguments")
@@ -49,21 +49,21 @@ def test_without_a_tool_the_grammar_is_of_all_and_it_takes_the_shape_that_was_as
     assert text_or_call.accepts('{"name": "garden__dig", "arguments": {}}')
 
 
-def test_json_holds_the_grammar_with_its_reports(tools: Path) -> None:
+def test_json_output_has_the_grammar_and_its_reports(tools: Path) -> None:
     made = toolcrib("grammar", "garden.water", "--tools", tools, "--json").json
     assert set(made) == {"text", "unenforced", "degraded"}
     assert Read(made["text"]).rules
     assert [each["pointer"] for each in made["unenforced"]] == ["/properties/by"]
 
 
-def test_strict_gives_schemas_for_providers_with_what_was_lost(tools: Path) -> None:
+def test_strict_prints_provider_schemas_and_lost_keywords(tools: Path) -> None:
     made = toolcrib("grammar", "--tools", tools, "--strict").json
     assert made["garden__dig"]["schema"] is None
     assert made["garden__water"]["schema"]["required"] == ["litres", "by"]
     assert [each["keyword"] for each in made["garden__water"]["lost"]] == ["minimum", "format"]
 
 
-def test_a_tool_that_is_not_there_and_arguments_of_several_are_refused(tools: Path) -> None:
+def test_an_unknown_tool_and_the_arguments_of_several_tools_are_refused(tools: Path) -> None:
     missing = toolcrib("grammar", "garden.watr", "--tools", tools)
     assert missing.code == 1
     assert "garden.water" in missing.err

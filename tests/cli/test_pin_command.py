@@ -1,4 +1,4 @@
-"""`toolcrib pin`: approving of definitions as they are, taking that back, and what is kept of both."""
+"""`toolcrib pin`: pins definitions as they are now, removes pins, and shows pins and their log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def listed(shop: Shop) -> list[dict[str, Any]]:
     return pin(shop, "--list", "--json").json["pins"]
 
 
-def test_without_a_terminal_it_shows_what_is_new_writes_nothing_and_says_so(shop: Shop) -> None:
+def test_without_a_terminal_new_definitions_are_shown_but_not_pinned(shop: Shop) -> None:
     ended = pin(shop)
     assert ended.code == 1
     assert "new      shop.search_orders  Finds orders by state." in ended.out.splitlines()
@@ -48,7 +48,7 @@ def test_without_a_terminal_it_shows_what_is_new_writes_nothing_and_says_so(shop
     assert listed(shop) == []
 
 
-def test_what_was_approved_is_listed_with_its_version_who_and_what_it_is_bound_to(shop: Shop) -> None:
+def test_pins_are_listed_with_version_author_and_origin(shop: Shop) -> None:
     ended = pin(shop, "--yes", "--by", "Ada")
     assert (ended.code, ended.err) == (0, "")
     assert "Pinned 2 definitions as Ada." in ended.out
@@ -67,7 +67,7 @@ def test_what_was_approved_is_listed_with_its_version_who_and_what_it_is_bound_t
     assert (again.code, again.out.splitlines()) == (0, ["     2  as pinned", "There is nothing to pin."])
 
 
-def test_who_approves_is_the_user_of_the_system_also_one_without_a_name(
+def test_the_author_of_a_pin_is_the_system_user_or_a_uid_without_a_name(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nobody() -> str:
@@ -81,7 +81,7 @@ def test_who_approves_is_the_user_of_the_system_also_one_without_a_name(
     assert pin(shop, "--yes", "--by", " ").code == 2
 
 
-def test_a_change_is_shown_with_its_grade_and_place_and_what_is_suspicious_in_it(shop: Shop) -> None:
+def test_a_change_is_shown_with_grade_path_and_suspicious_parts(shop: Shop) -> None:
     pin(shop, "--yes")
     shop.offers(ORDERS, tool("refund", TRICK, **texts("order"), required=["order"]))
     ended = pin(shop)
@@ -103,7 +103,7 @@ def test_a_change_is_shown_with_its_grade_and_place_and_what_is_suspicious_in_it
     ]
 
 
-def test_what_the_policy_lets_pass_is_shown_as_suspicious_to_whoever_approves(shop: Shop) -> None:
+def test_suspicious_texts_that_the_policy_allows_are_shown_when_pinning(shop: Shop) -> None:
     shop.configured(pins={"suspicious": "pass"})
     shop.offers(tool("refund", TRICK))
     (refund,) = pin(shop, "--json").json["definitions"]
@@ -111,7 +111,7 @@ def test_what_the_policy_lets_pass_is_shown_as_suspicious_to_whoever_approves(sh
     assert "instructions-to-model" in {each["rule"] for each in refund["suspicions"]}
 
 
-def test_names_patterns_and_ids_say_what_is_approved_of(shop: Shop) -> None:
+def test_sources_patterns_and_ids_select_what_is_pinned(shop: Shop) -> None:
     shop.configured(bench=faulty_entry())
     approved = pin(shop, "shop.*_orders", "bench.echo", "--yes", "--json").json
     assert ids(approved["definitions"]) == ["bench.echo", "shop.search_orders"]
@@ -121,7 +121,7 @@ def test_names_patterns_and_ids_say_what_is_approved_of(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("word", "meant"), [("shp", "shop"), ("shop.serch_orders", "shop.search_orders")])
-def test_what_meets_nothing_is_an_error_that_names_the_nearest_and_nothing_is_approved(
+def test_a_name_without_a_match_is_an_error_with_a_suggestion_and_pins_nothing(
     word: str, meant: str, shop: Shop
 ) -> None:
     ended = pin(shop, "shop.refund", word, "--yes", "--json")
@@ -130,7 +130,7 @@ def test_what_meets_nothing_is_an_error_that_names_the_nearest_and_nothing_is_ap
     assert listed(shop) == []
 
 
-def test_a_source_that_cannot_be_listed_is_named_and_the_others_are_approved_of(shop: Shop) -> None:
+def test_an_unavailable_source_is_named_and_the_other_sources_are_pinned(shop: Shop) -> None:
     shop.configured(broken=faulty_entry("exit-at-start"))
     ended = pin(shop, "--yes")
     assert ended.code == 1
@@ -140,10 +140,10 @@ def test_a_source_that_cannot_be_listed_is_named_and_the_others_are_approved_of(
     assert ids(listed(shop)) == ["shop.refund", "shop.search_orders"]
     named = pin(shop, "broken.*", "--yes", "--json")
     assert (named.code, named.json["not_looked_at"][0]["source"]) == (1, "broken")
-    assert pin(shop, "shop", "--yes").code == 0, "of what is not asked for nothing has to be there"
+    assert pin(shop, "shop", "--yes").code == 0, "sources that are not selected may be unavailable"
 
 
-def test_tools_that_stand_in_the_configuration_itself_are_not_approved_of(shop: Shop) -> None:
+def test_tools_defined_in_the_configuration_cannot_be_pinned(shop: Shop) -> None:
     shop.config.write_text(
         '{"mcpServers": {}, "toolcrib": {"declared": {"ops": {"tools": '
         '{"df": {"description": "Free room.", "command": ["df"]}}}}}}'
@@ -153,7 +153,7 @@ def test_tools_that_stand_in_the_configuration_itself_are_not_approved_of(shop: 
     assert "`ops.df` is defined in your configuration" in " ".join(ended.err.split())
 
 
-def test_servers_of_ones_own_are_approved_of_as_well(shop: Shop) -> None:
+def test_isolated_servers_can_be_pinned(shop: Shop) -> None:
     shop.config.write_text(
         shop.config.read_text().replace("{", '{"toolcrib": {"sources": {"shop": {"isolation": "principal"}}}, ', 1)
     )
@@ -163,7 +163,7 @@ def test_servers_of_ones_own_are_approved_of_as_well(shop: Shop) -> None:
     assert ids(toolcrib("drift", "-c", shop.config, "--json").json["gone"]) == ["shop.refund"]
 
 
-def test_servers_whose_arguments_name_their_principal_stay_approved_of(shop: Shop) -> None:
+def test_servers_with_the_principal_in_their_arguments_stay_pinned(shop: Shop) -> None:
     said = json.loads(shop.config.read_text())
     said["mcpServers"]["shop"]["args"].append("${principal}")
     shop.config.write_text(json.dumps({**said, "toolcrib": {"sources": {"shop": {"isolation": "principal"}}}}))
@@ -172,17 +172,17 @@ def test_servers_whose_arguments_name_their_principal_stay_approved_of(shop: Sho
     assert (again["definitions"], again["moved"], again["unchanged"]) == ([], [], 2)
 
 
-def test_what_others_have_for_themselves_is_named_as_not_looked_at(shop: Shop) -> None:
+def test_isolated_servers_without_access_for_local_are_named_as_not_compared(shop: Shop) -> None:
     theirs = '{"toolcrib": {"sources": {"shop": {"isolation": "principal", "principals": {"ada": {}}}}}, '
     shop.config.write_text(shop.config.read_text().replace("{", theirs, 1))
     ended = pin(shop, "shop")
     assert "Not compared, because `local` has no access: shop." in ended.err
 
 
-# -- taking it back ---------------------------------------------------------------------------------------------------
+# -- removing pins ----------------------------------------------------------------------------------------------------
 
 
-def test_approvals_are_taken_back_also_of_tools_that_are_gone_and_all_of_it_stays_in_the_log(shop: Shop) -> None:
+def test_pins_can_be_removed_even_for_missing_tools_and_the_log_has_everything(shop: Shop) -> None:
     pin(shop, "--yes", "--by", "Ada")
     shop.offers(REFUND)
     refused = pin(shop, "--remove", "shop.search_orders")
@@ -208,7 +208,7 @@ def test_approvals_are_taken_back_also_of_tools_that_are_gone_and_all_of_it_stay
     assert pin(shop, "--remove", "shop.search_orders", "--yes").code == 1, "nothing of that name is approved"
 
 
-def test_at_eighty_columns_the_log_cuts_no_id(shop: Shop) -> None:
+def test_the_log_does_not_cut_ids_at_eighty_columns(shop: Shop) -> None:
     shop.offers(tool(long := "orders_of_the_last_quarter_that_nobody_has_paid_for_yet"), REFUND)
     pin(shop, "--yes", "--by", "Ada")
     shown = typed(
@@ -218,7 +218,7 @@ def test_at_eighty_columns_the_log_cuts_no_id(shop: Shop) -> None:
     assert rows == [[f"shop.{long}", "1.0.0"], ["shop.refund", "1.0.0"]]
 
 
-def test_what_the_last_approval_of_a_source_leaves_is_said(shop: Shop) -> None:
+def test_removing_the_last_pin_of_a_source_reports_the_effect(shop: Shop) -> None:
     pin(shop, "--yes")
     ended = pin(shop, "--remove", "--yes")
     assert "Nothing of shop is pinned any more: its tools are shown as they are" in " ".join(ended.err.split())
@@ -229,10 +229,10 @@ def test_what_the_last_approval_of_a_source_leaves_is_said(shop: Shop) -> None:
     assert "Nothing is pinned." in pin(shop, "--list").err
 
 
-# -- what a stranger may write ----------------------------------------------------------------------------------------
+# -- hostile definitions ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_of_a_definition_reaches_the_terminal_raw(shop: Shop) -> None:
+def test_control_characters_and_markup_in_definitions_are_not_printed_raw(shop: Shop) -> None:
     raw = "\x1b[31m\u202e\x9b2J\r[bold]x[/bold] :bug:"
     shop.offers(tool("refund"), ORDERS)
     pin(shop, "--yes")
@@ -259,7 +259,7 @@ def test_nothing_of_a_definition_reaches_the_terminal_raw(shop: Shop) -> None:
         )
 
 
-def test_in_full_every_definition_is_shown_as_it_is(shop: Shop) -> None:
+def test_full_shows_every_definition_completely(shop: Shop) -> None:
     shop.offers(tool("refund", "Pays. " + "And more. " * 40, **texts("order")))
     assert "And more. " * 40 not in pin(shop).out
     shown = pin(shop, "--full").out
@@ -271,7 +271,7 @@ def test_in_full_every_definition_is_shown_as_it_is(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["--yes"], ["--list"], ["--log"], ["--remove", "--yes"]])
-def test_a_store_that_cannot_be_read_is_said_plainly_and_left_alone(words: list[str], shop: Shop) -> None:
+def test_an_unreadable_pin_store_is_reported_and_left_unchanged(words: list[str], shop: Shop) -> None:
     pin(shop, "--yes")
     shop.store.write_bytes(b"no database")
     ended = pin(shop, *words, "--json")
@@ -281,7 +281,7 @@ def test_a_store_that_cannot_be_read_is_said_plainly_and_left_alone(words: list[
     assert shop.store.read_bytes() == b"no database"
 
 
-def test_a_copy_of_the_configuration_has_what_was_approved_and_keeps_it_when_more_is(shop: Shop) -> None:
+def test_a_copied_configuration_shares_existing_pins_and_then_has_its_own(shop: Shop) -> None:
     pin(shop, "--yes", "--by", "Ada")
     copy = shop.config.with_name("copy.json")
     copy.write_text(shop.config.read_text())
@@ -298,14 +298,14 @@ def test_a_copy_of_the_configuration_has_what_was_approved_and_keeps_it_when_mor
         "shop.search_orders",
         "shop.ship",
     ]
-    assert ids(listed(shop)) == ["shop.refund", "shop.search_orders"], "the other one goes its own way"
+    assert ids(listed(shop)) == ["shop.refund", "shop.search_orders"], "the original is unchanged"
 
 
 # -- at a terminal ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("answer", "code", "said"), [("y\n", 0, "Pinned 2"), ("\n", 1, "Nothing was pinned.")])
-def test_at_a_terminal_it_asks_and_enter_is_a_no(answer: str, code: int, said: str, shop: Shop) -> None:
+def test_a_terminal_asks_for_confirmation_and_the_default_is_no(answer: str, code: int, said: str, shop: Shop) -> None:
     environ = {**os.environ, **shop.environ, "NO_COLOR": "1"}
     question = "Pin 2 definitions as Ada? [y/N]:"
     ended = typed(

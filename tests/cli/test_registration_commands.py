@@ -1,4 +1,4 @@
-"""`toolcrib register`, `unregister`, `export` and `import`: what is registered, and what is refused."""
+"""`toolcrib register`, `unregister`, `export` and `import`: their effects and what they refuse."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DISK = ("register", "command", "ops.disk_free", "--description", "Free room on a
 
 @pytest.fixture(autouse=True)
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """One that declares a tool; what is registered is kept where nobody else's is."""
+    """A configuration that declares a tool, with its own store of registrations."""
     monkeypatch.setattr("platformdirs.user_state_path", tmp_path.joinpath)
     monkeypatch.chdir(tmp_path)
     mine = {"declared": {"mine": {"tools": {"greet": {"description": "Greet.", "command": ["echo", "hello"]}}}}}
@@ -60,7 +60,7 @@ def refused(ended: Ended, *words: str) -> None:
 # -- add --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_command_that_was_added_is_found_and_called_until_it_is_removed() -> None:
+def test_a_registered_command_can_be_found_and_called_until_it_is_unregistered() -> None:
     added = toolcrib(*DISK, "--", "echo", "{path}", "on", "{disk}")
     assert (added.code, added.out) == (0, "added: `ops.disk_free`\n")
     assert "Running gateways that use mcp.json apply the change" in added.err
@@ -73,14 +73,14 @@ def test_a_command_that_was_added_is_found_and_called_until_it_is_removed() -> N
     assert [*exported()["declared"]] == []
 
 
-def test_a_schema_of_ones_own_stands_in_the_place_of_the_one_that_is_made() -> None:
+def test_a_given_schema_replaces_the_generated_schema() -> None:
     schema = {"type": "object", "properties": {"path": {"type": "string", "default": "/home"}}}
     Path("schema.json").write_text(json.dumps(schema))
     toolcrib(*DISK, "--schema", "schema.json", "--", "echo", "{path}")
     assert toolcrib("call", "ops.disk_free").out.strip() == "/home"
 
 
-def test_an_endpoint_is_added_with_method_headers_and_body() -> None:
+def test_an_http_tool_is_registered_with_method_headers_and_body() -> None:
     toolcrib(
         "register", "http", "weather.tell", "https://weather.example.com/{city}?unit={unit}",
         "--description", "Weather.", "--method", "POST", "--header", "X-For: {whom}", "--body", "{text}",
@@ -108,24 +108,24 @@ def test_an_endpoint_is_added_with_method_headers_and_body() -> None:
         ("Ops Tools.x", ["ls"], "is not a valid source name"),
     ],
 )
-def test_what_could_not_be_used_is_refused_and_nothing_is_written(tool_id: str, words: list[str], told: str) -> None:
+def test_an_unusable_registration_is_refused_and_nothing_is_written(tool_id: str, words: list[str], told: str) -> None:
     refused(toolcrib("register", "command", tool_id, "--description", "x", "--", *words), told)
     assert not default_registrations().exists() or registered() == []
 
 
-def test_an_id_that_is_registered_is_refused_with_what_makes_room() -> None:
+def test_a_registered_id_is_refused_with_the_command_that_removes_it() -> None:
     toolcrib(*DISK, "--", "df")
     refused(toolcrib(*DISK, "--", "du"), "`ops.disk_free` is already registered", "toolcrib unregister ops.disk_free")
     assert exported()["declared"]["ops"]["tools"]["disk_free"]["command"] == ["df"]
 
 
-def test_a_tool_may_join_a_source_that_the_configuration_declares() -> None:
+def test_a_tool_can_be_registered_in_a_source_of_the_configuration() -> None:
     toolcrib("register", "command", "mine.part", "--description", "Say goodbye.", "--", "echo", "goodbye")
     assert toolcrib("call", "mine.part").out.strip() == "goodbye"
     assert toolcrib("call", "mine.greet").out.strip() == "hello"
 
 
-def test_each_configuration_has_its_own(tmp_path: Path) -> None:
+def test_each_configuration_has_its_own_registrations(tmp_path: Path) -> None:
     other = write_config(tmp_path / "other.json")
     toolcrib(*DISK, "--", "df")
     toolcrib(*DISK, "-c", other, "--json", "--", "du")
@@ -135,7 +135,7 @@ def test_each_configuration_has_its_own(tmp_path: Path) -> None:
     ] == ["du"]
 
 
-def test_the_instructions_tell_of_a_source_that_was_added() -> None:
+def test_the_instructions_mention_a_registered_source() -> None:
     assert "ops" not in toolcrib("instructions", "--full").out
     toolcrib(*DISK, "--", "df")
     assert "ops" in toolcrib("instructions", "--full").out
@@ -152,7 +152,7 @@ ALL_KINDS = {
 }
 
 
-def test_everything_can_be_removed_and_what_others_need_only_with_them() -> None:
+def test_everything_can_be_unregistered_and_dependencies_only_with_their_dependents() -> None:
     toolcrib("import", written(document_of(**ALL_KINDS)))
     refused(toolcrib("unregister", "ops.a", "--bundle", "inner"), "nothing was removed", "`outer`")
     assert len(registered()) == 8
@@ -166,7 +166,7 @@ def test_everything_can_be_removed_and_what_others_need_only_with_them() -> None
     assert registered() == []
 
 
-def test_removing_what_is_not_there_removes_nothing() -> None:
+def test_unregistering_a_missing_item_removes_nothing() -> None:
     toolcrib(*DISK, "--", "df")
     wrong = toolcrib("unregister", "ops.disk_free", "--bundle", "nope", "--json")
     assert (wrong.code, wrong.json["error"]["code"]) == (1, "NOT_FOUND")
@@ -177,7 +177,7 @@ def test_removing_what_is_not_there_removes_nothing() -> None:
 # -- export and import ------------------------------------------------------------------------------------------------
 
 
-def test_what_is_exported_can_be_imported_elsewhere_or_pasted_into_a_configuration(tmp_path: Path) -> None:
+def test_an_export_can_be_imported_or_pasted_into_a_configuration(tmp_path: Path) -> None:
     toolcrib("import", written(document_of(**ALL_KINDS)))
     assert exported() == ALL_KINDS
     assert toolcrib("export", "-o", "out.json").out == ""
@@ -211,12 +211,12 @@ def test_what_is_exported_can_be_imported_elsewhere_or_pasted_into_a_configurati
         ('{"toolcrib": {"bundles": {"a": {}, "a": {}}}, "version": 1}', "bundles.a: duplicate key"),
     ],
 )
-def test_a_file_that_is_wrong_is_refused_with_its_place(text: str, told: str) -> None:
+def test_an_invalid_file_is_refused_with_the_path_of_the_error(text: str, told: str) -> None:
     refused(toolcrib("import", written(text)), told)
     assert not default_registrations().exists() or registered() == []
 
 
-def test_what_differs_is_refused_all_of_it_listed_unless_it_is_to_be_replaced() -> None:
+def test_conflicting_items_are_all_listed_and_refused_without_replace() -> None:
     toolcrib("import", written(document_of(**ALL_KINDS)))
     before = exported()
     newer = {"bundles": {"inner": {"required": ["ops.b"]}, "new": {}}, "tools": {"ops.*": {"tags": ["y"]}}}
@@ -238,13 +238,13 @@ def test_what_differs_is_refused_all_of_it_listed_unless_it_is_to_be_replaced() 
     assert "Nothing changes" in toolcrib("import", file).err
 
 
-def test_what_the_configuration_says_is_refused_even_to_be_replaced() -> None:
+def test_items_of_the_configuration_cannot_be_replaced_by_an_import() -> None:
     greet = {"mine": {"tools": {"greet": {"description": "Other.", "command": ["true"]}}}}
     file = written(document_of(declared=greet, bundles={"b": {}}))
     refused(toolcrib("import", file, "--replace"), "`mine.greet`: the configuration")
 
 
-def test_doctor_and_export_tell_of_what_cannot_be_read() -> None:
+def test_doctor_and_export_report_unreadable_registrations() -> None:
     toolcrib(*DISK, "--", "df")
     store = RegistrationStore(default_registrations(), Path("mcp.json"))
     store.update(lambda rows: (*rows, Registration("tool", "ops.bad", "{"), Registration("charm", "c", "{}")))
@@ -259,19 +259,19 @@ def test_doctor_and_export_tell_of_what_cannot_be_read() -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files are those of POSIX")
-def test_a_file_that_export_makes_is_for_its_owner_alone() -> None:
+def test_an_exported_file_is_readable_only_by_its_owner() -> None:
     toolcrib("export", "-o", "out.json")
     assert stat.S_IMODE(Path("out.json").stat().st_mode) == 0o600
 
 
-def test_what_was_registered_beside_a_file_that_is_gone_can_still_be_exported(config: Path) -> None:
+def test_registrations_of_a_deleted_configuration_can_still_be_exported(config: Path) -> None:
     toolcrib(*DISK, "--", "df")
     config.unlink()
     assert "disk_free" in toolcrib("export").out
     refused(toolcrib("export", "typo.json"), "typo.json: file not found")
 
 
-# -- there and back ---------------------------------------------------------------------------------------------------
+# -- round trip -------------------------------------------------------------------------------------------------------
 
 NAMES = st.sampled_from(["a", "b", "c d", "e/f", "g~h", "i.j", "é"])
 PLAIN = st.sampled_from(["a", "b", "c"])
@@ -309,8 +309,8 @@ DOCUMENTS = st.fixed_dictionaries(
 
 @given(DOCUMENTS, st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_exporting_and_importing_into_an_empty_store_gives_the_same(members: Any, chance: Any) -> None:
-    """In whichever order it was registered."""
+def test_importing_an_export_into_an_empty_store_gives_the_same_export(members: Any, chance: Any) -> None:
+    """The order of registration does not matter."""
     rows = [*read_document(json.dumps({"toolcrib": members, "version": 1}), Path("d.json"))]
     chance.shuffle(rows)
     with TemporaryDirectory() as folder:
@@ -325,13 +325,13 @@ def test_exporting_and_importing_into_an_empty_store_gives_the_same(members: Any
         assert {row.key for row in second.all()} == {row.key for row in first.all()}
 
 
-def test_removing_nothing_is_a_slip_of_usage() -> None:
+def test_unregister_without_a_name_is_a_usage_error() -> None:
     ended = toolcrib("unregister")
     assert ended.code == 2
     assert "Name what to remove" in ended.err
 
 
-def test_a_json_body_is_declared_as_json_and_its_arguments_are_found() -> None:
+def test_a_json_body_is_registered_as_json_and_its_placeholders_become_arguments() -> None:
     toolcrib(
         "register", "http", "weather.send", "https://weather.example.com/", "--description", "Weather.",
         "--method", "POST", "--json-body", '{"city": "{city}", "days": ["{day}"]}',
@@ -342,6 +342,6 @@ def test_a_json_body_is_declared_as_json_and_its_arguments_are_found() -> None:
 
 
 @pytest.mark.parametrize("words", [("--header", "Accept"), ("--json-body", "{city}")])
-def test_a_header_without_a_value_and_a_body_that_is_no_json_are_slips_of_usage(words: tuple[str, ...]) -> None:
+def test_a_header_without_a_value_and_an_invalid_json_body_are_usage_errors(words: tuple[str, ...]) -> None:
     ended = toolcrib("register", "http", "a.b", "https://weather.example.com/", "--description", "Weather.", *words)
     assert ended.code == 2

@@ -1,4 +1,4 @@
-"""What commands write: nothing in it is obeyed by a terminal or taken for something else."""
+"""Command output cannot control a terminal or imitate other lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STRANGE = "a\x1b[31mred\x9b2J\u202e\u061c\nToolcrib: token of admin was accepted
 
 @contextmanager
 def logging_to(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    """Standard error for the block, with the logging of commands set up anew."""
+    """Replace standard error for the block and set up the logging of commands again."""
     root = logging.getLogger()
     before = root.handlers[:], root.level
     monkeypatch.setattr("sys.stderr", stream)
@@ -35,7 +35,7 @@ def lines_of(stream: io.StringIO) -> list[str]:
     return stream.getvalue().removesuffix("\n").split("\n")
 
 
-def test_what_a_stranger_wrote_is_one_line_of_the_log_without_controls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_record_is_one_line_without_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     with logging_to(stream, monkeypatch):
         logging.getLogger("toolcrib.operations.calling").warning("%s: %s", "bench.saw", STRANGE)
@@ -43,7 +43,7 @@ def test_what_a_stranger_wrote_is_one_line_of_the_log_without_controls(monkeypat
     assert "⟨U+001B⟩[31mred⟨U+009B⟩2J⟨U+202E⟩⟨U+061C⟩⏎Toolcrib: token of admin was accepted⏎and more" in line
 
 
-def test_no_line_of_a_traceback_looks_like_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traceback_lines_cannot_look_like_log_records(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     with logging_to(stream, monkeypatch):
         try:
@@ -58,7 +58,7 @@ def test_no_line_of_a_traceback_looks_like_a_record(monkeypatch: pytest.MonkeyPa
     assert any("token of admin" in line for line in rest)
 
 
-def test_a_line_of_the_log_has_its_time_and_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_line_has_a_time_and_a_level(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     with logging_to(stream, monkeypatch):
         logging.getLogger("toolcrib.surfaces").warning("a request from %r was refused", "127.0.0.1")
@@ -68,7 +68,7 @@ def test_a_line_of_the_log_has_its_time_and_its_level(monkeypatch: pytest.Monkey
     assert (level, message) == ("WARNING", "a request from '127.0.0.1' was refused")
 
 
-def test_no_line_of_a_table_in_a_pipe_ends_in_spaces(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_lines_in_a_pipe_have_no_trailing_spaces(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table("name", "what")
     table.add_row("a", "b")
     table.add_row("longer", "")

@@ -1,4 +1,4 @@
-"""`toolcrib token`: a token, and the hash that stands for it in the file."""
+"""`toolcrib token`: creates a token, and the entry with its hash for the configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolcrib.config import parse_config, read_config
 from toolcrib.core.principal import Principal
 
 
-def test_the_token_alone_is_on_standard_output_and_its_entry_is_one_that_the_file_takes() -> None:
+def test_standard_output_has_only_the_token_and_the_entry_is_valid() -> None:
     ended = toolcrib("token", "ci", "--scope", "metrics", "--scope", "read")
     token = ended.out.strip()
     assert len(token) > 40
@@ -25,25 +25,25 @@ def test_the_token_alone_is_on_standard_output_and_its_entry_is_one_that_the_fil
     assert known.principal == Principal("ci", frozenset({"metrics", "read"}))
 
 
-def test_no_two_are_alike_and_json_has_both_parts() -> None:
+def test_every_token_is_different_and_json_has_both_parts() -> None:
     made = [toolcrib("token", "ci", "--json").json for _ in range(2)]
     assert made[0]["token"] != made[1]["token"]
     assert made[0]["entry"]["sha256"] == hashlib.sha256(made[0]["token"].encode()).hexdigest()
 
 
 @pytest.mark.parametrize("name", ["local", "a\nb", "x" * 300])
-def test_a_name_that_nobody_can_have_is_refused(name: str) -> None:
+def test_a_reserved_or_invalid_principal_name_is_refused(name: str) -> None:
     assert toolcrib("token", name).code == 2
 
 
 @pytest.mark.parametrize("name", ["", "  "])
-def test_a_principal_needs_a_name(name: str) -> None:
+def test_an_empty_principal_name_is_refused(name: str) -> None:
     ended = toolcrib("token", name)
     assert (ended.code, ended.out) == (2, "")
     assert "a principal needs a name" in ended.err
 
 
-def test_the_entry_can_be_added_to_a_file_whose_comments_and_other_tokens_stay(tmp_path: Path) -> None:
+def test_the_entry_is_written_and_comments_and_other_tokens_are_preserved(tmp_path: Path) -> None:
     (config := tmp_path / "mcp.json").write_text('{\n  // mine\n  "mcpServers": {}\n}\n')
     tokens = [toolcrib("token", name, "--write", config).out.strip() for name in ("ada", "ben")]
     text = config.read_text()
@@ -54,7 +54,7 @@ def test_the_entry_can_be_added_to_a_file_whose_comments_and_other_tokens_stay(t
 
 
 @pytest.mark.parametrize("text", [None, "{", '{"toolcrib": {"auth": {"tokens": {}}}}'])
-def test_a_file_that_cannot_take_an_entry_is_left_as_it_is_and_no_token_is_shown(
+def test_a_file_that_cannot_take_an_entry_is_unchanged_and_no_token_is_printed(
     text: str | None, tmp_path: Path
 ) -> None:
     config = tmp_path / "mcp.json"

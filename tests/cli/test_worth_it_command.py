@@ -1,4 +1,4 @@
-"""`toolcrib worth-it`: weights that can be checked by hand, and a verdict that follows from them."""
+"""`toolcrib worth-it`: sizes that can be checked by hand, and a verdict that follows from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def definition(number: int, words: int) -> dict[str, Any]:
         "name": f"tool_{number}",
         "description": f"Do thing {number}. " + "word " * words,
         "inputSchema": {"type": "object", "properties": {"what": {"type": "string"}}},
-        # Clients do not hand these to a model.
+        # Clients do not show these to a model.
         "outputSchema": {"type": "object", "description": "x" * 10_000},
         "annotations": {"title": "x" * 10_000},
     }
@@ -43,7 +43,7 @@ def told(path: Path, code: int = 0) -> dict[str, Any]:
     return ended.json
 
 
-def test_each_server_weighs_what_a_client_shows_of_its_tools_and_the_heaviest_comes_first(tmp_path: Path) -> None:
+def test_servers_are_measured_by_what_clients_show_and_sorted_by_size(tmp_path: Path) -> None:
     light, heavy = [definition(1, 1)], [definition(1, 50), definition(2, 90), definition(3, 70)]
     report = told(catalog(tmp_path / "tools.json", light=light, heavy=heavy))
     assert [(server["name"], server["tool_count"], server["bytes"]) for server in report["servers"]] == [
@@ -62,7 +62,7 @@ def test_each_server_weighs_what_a_client_shows_of_its_tools_and_the_heaviest_co
     assert report["tool_count"] == 4
 
 
-def test_what_is_read_before_the_first_search_is_the_operations_and_the_instructions(tmp_path: Path) -> None:
+def test_the_size_before_the_first_search_is_operations_plus_instructions(tmp_path: Path) -> None:
     report = told(catalog(tmp_path / "tools.json", garden=[definition(1, 1)]))
     tops = [Top("garden")]
     compact = SETS["compact"]
@@ -71,7 +71,7 @@ def test_what_is_read_before_the_first_search_is_the_operations_and_the_instruct
     assert report["with_toolcrib"]["before_first_search"]["bytes"] == len(written) - len("[]")
 
 
-def test_one_use_is_a_page_of_results_and_an_expansion_as_they_are_sent(tmp_path: Path) -> None:
+def test_the_size_of_one_use_is_a_result_page_plus_an_expansion(tmp_path: Path) -> None:
     path = catalog(tmp_path / "tools.json", garden=[definition(1, 5)])
     one_use = told(path)["with_toolcrib"]
     page = toolcrib("search", "Do", "thing", "1.", "--tools", path, "--json").json
@@ -88,7 +88,7 @@ def without_schemas(number: int, words: int) -> dict[str, Any]:
     return {key: value for key, value in definition(number, words).items() if key != "outputSchema"}
 
 
-def test_many_heavy_tools_are_worth_it(tmp_path: Path) -> None:
+def test_many_large_tools_are_worth_it(tmp_path: Path) -> None:
     path = catalog(tmp_path / "tools.json", office=[without_schemas(i, 200) for i in range(200)])
     report = told(path)
     assert (report["verdict"], report["worth_it"]) == ("worth it", True)
@@ -107,7 +107,7 @@ def test_many_heavy_tools_are_worth_it(tmp_path: Path) -> None:
         (30, 150, "That saves too little for the two extra steps"),
     ],
 )
-def test_few_or_light_tools_are_better_left(tools: int, words: int, why: str, tmp_path: Path) -> None:
+def test_few_or_small_tools_are_not_worth_it(tools: int, words: int, why: str, tmp_path: Path) -> None:
     path = catalog(tmp_path / "tools.json", desk=[without_schemas(i, words) for i in range(tools)])
     report = told(path)
     assert (report["verdict"], report["worth_it"]) == ("leave it", False)
@@ -118,7 +118,7 @@ def test_few_or_light_tools_are_better_left(tools: int, words: int, why: str, tm
     assert "Leave it." in toolcrib("worth-it", "--tools", path).out
 
 
-def test_servers_are_started_to_be_weighed(tmp_path: Path) -> None:
+def test_servers_are_started_to_measure_them(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry(), off={"command": "x", "disabled": True})
     ended = toolcrib("worth-it", config, "--json")
     assert ended.code == 0
@@ -127,7 +127,7 @@ def test_servers_are_started_to_be_weighed(tmp_path: Path) -> None:
     assert ended.json["missing"] == []
 
 
-def test_where_the_verdict_hangs_on_a_server_that_fails_it_cannot_be_told(tmp_path: Path) -> None:
+def test_no_verdict_is_given_when_it_depends_on_a_failed_server(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry(), broken=faulty_entry("exit-at-start"))
     ended = toolcrib("worth-it", config, "--json")
     assert ended.code == 1
@@ -138,7 +138,7 @@ def test_where_the_verdict_hangs_on_a_server_that_fails_it_cannot_be_told(tmp_pa
     assert "Cannot tell." in toolcrib("worth-it", config).out
 
 
-def test_behind_a_client_that_has_toolcrib_alone_its_servers_are_weighed(tmp_path: Path) -> None:
+def test_a_client_file_with_only_toolcrib_measures_the_servers_behind_it(tmp_path: Path) -> None:
     served = write_config(tmp_path / "served.json", bench=faulty_entry())
     client = write_config(tmp_path / "mcp.json", gateway={"command": "toolcrib", "args": ["serve", str(served)]})
     ended = toolcrib("worth-it", client, "--json")
@@ -146,12 +146,12 @@ def test_behind_a_client_that_has_toolcrib_alone_its_servers_are_weighed(tmp_pat
     assert [server["name"] for server in ended.json["servers"]] == ["bench"]
 
 
-def test_a_configuration_without_servers_is_told_as_such(tmp_path: Path) -> None:
+def test_a_configuration_without_servers_has_no_tools_to_measure(tmp_path: Path) -> None:
     ended = toolcrib("worth-it", write_config(tmp_path / "mcp.json"), "--json")
     assert (ended.code, ended.json["reason"]) == (0, "There are no tools.")
 
 
-def test_what_strangers_called_their_tools_is_shown_as_it_is(tmp_path: Path) -> None:
+def test_control_characters_and_markup_in_tool_names_are_not_interpreted(tmp_path: Path) -> None:
     odd = {**definition(1, 1), "name": "[red]x\x1b[2J"}
     shown = toolcrib("worth-it", "--tools", catalog(tmp_path / "tools.json", a=[odd], b=[definition(2, 1)]))
     assert "[red]x" in shown.out

@@ -1,4 +1,4 @@
-"""Files of other programs: replaced whole or not at all, with everything about them that is not their text."""
+"""Files of other programs: a change replaces a whole file or nothing, and keeps mode, links and byte order mark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refused(change: FileChange | Path) -> InvalidConfig:
     return error.value
 
 
-def test_a_file_is_replaced_and_its_mode_stays(file: Path) -> None:
+def test_a_replaced_file_keeps_its_mode(file: Path) -> None:
     file.chmod(0o640)
     write(replaced(file, "{}\n"))
     assert file.read_text() == "{}\n"
@@ -37,7 +37,7 @@ def test_a_file_is_replaced_and_its_mode_stays(file: Path) -> None:
     assert [path.name for path in file.parent.iterdir()] == ["settings.json"]
 
 
-def test_a_private_file_is_for_its_owner_alone_whatever_it_was(file: Path) -> None:
+def test_a_private_file_gets_mode_600_whatever_its_mode_was(file: Path) -> None:
     file.chmod(0o664)
     write(replaced(file, "{}", PRIVATE))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -46,7 +46,7 @@ def test_a_private_file_is_for_its_owner_alone_whatever_it_was(file: Path) -> No
     assert stat.S_IMODE(new.stat().st_mode) == 0o600
 
 
-def test_a_new_file_gets_the_usual_mode_and_its_folders(tmp_path: Path) -> None:
+def test_a_new_file_gets_the_mode_of_the_umask_and_its_parent_folders(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "down" / "mcp.json"
     before = read(path)
     assert before.data is None
@@ -59,12 +59,12 @@ def test_a_new_file_gets_the_usual_mode_and_its_folders(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_a_file_that_is_to_go_goes(file: Path) -> None:
+def test_a_file_is_deleted_when_the_change_has_no_data(file: Path) -> None:
     write(FileChange(read(file), None))
     assert not file.exists()
 
 
-def test_a_link_stays_one_and_what_it_leads_to_is_replaced(file: Path) -> None:
+def test_a_symlink_is_preserved_and_its_target_is_replaced(file: Path) -> None:
     first, second = file.with_name("first"), file.with_name("second")
     first.symlink_to(file.name)
     second.symlink_to(first)
@@ -74,21 +74,21 @@ def test_a_link_stays_one_and_what_it_leads_to_is_replaced(file: Path) -> None:
     assert first.is_symlink()
 
 
-def test_a_link_that_leads_nowhere_yet_is_followed(tmp_path: Path) -> None:
+def test_a_write_to_a_dangling_symlink_creates_its_target(tmp_path: Path) -> None:
     (link := tmp_path / "mcp.json").symlink_to(tmp_path / "dotfiles.json")
     write(replaced(link, "{}"))
     assert (tmp_path / "dotfiles.json").read_text() == "{}"
     assert link.is_symlink()
 
 
-def test_a_byte_order_mark_is_read_past_and_kept(file: Path) -> None:
+def test_a_byte_order_mark_is_skipped_on_reading_and_preserved_on_writing(file: Path) -> None:
     file.write_bytes('\ufeff{"a": 1}'.encode())
     assert read(file).text == '{"a": 1}'
     write(replaced(file, "{}"))
     assert file.read_bytes() == "\ufeff{}".encode()
 
 
-def test_a_file_that_was_changed_meanwhile_is_left_alone(file: Path) -> None:
+def test_a_file_that_changed_since_it_was_read_is_not_overwritten(file: Path) -> None:
     change = replaced(file, "{}")
     file.write_text("somebody else's")
     error = refused(change)
@@ -97,7 +97,7 @@ def test_a_file_that_was_changed_meanwhile_is_left_alone(file: Path) -> None:
     assert file.read_text() == "somebody else's"
 
 
-def test_a_file_that_came_or_went_meanwhile_is_left_alone(file: Path) -> None:
+def test_a_file_that_was_created_or_deleted_since_it_was_read_is_not_overwritten(file: Path) -> None:
     gone, new = replaced(file, "{}"), replaced(file.with_name("new"), "{}")
     file.unlink()
     new.path.write_text("somebody else's")
@@ -107,7 +107,7 @@ def test_a_file_that_came_or_went_meanwhile_is_left_alone(file: Path) -> None:
     assert new.path.read_text() == "somebody else's"
 
 
-def test_a_file_that_cannot_be_written_is_as_it_was(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_unchanged_when_writing_it_fails(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_written_is_as_it_was(file: Path, monkeypatch: pyt
     assert [path.name for path in file.parent.iterdir()] == ["settings.json"]
 
 
-def test_what_is_no_file_that_could_be_replaced_is_refused(tmp_path: Path, file: Path) -> None:
+def test_a_path_that_is_not_a_replaceable_file_is_refused(tmp_path: Path, file: Path) -> None:
     (loop := tmp_path / "loop").symlink_to(loop)
     os.mkfifo(pipe := tmp_path / "pipe")
     (huge := tmp_path / "huge").touch()
@@ -135,13 +135,13 @@ def test_what_is_no_file_that_could_be_replaced_is_refused(tmp_path: Path, file:
         assert str(path) in refused(path).message
 
 
-def test_a_file_that_is_no_text_is_refused(file: Path) -> None:
+def test_a_file_that_is_not_utf8_is_refused(file: Path) -> None:
     file.write_bytes('{"a": "é"}'.encode("latin-1"))
     with pytest.raises(InvalidConfig, match="must be UTF-8 text"):
         _ = read(file).text
 
 
-def test_a_read_only_file_is_refused_and_so_is_one_whose_manager_keeps_it_elsewhere(file: Path) -> None:
+def test_a_read_only_file_is_refused_with_a_hint_at_the_target_of_a_symlink(file: Path) -> None:
     file.chmod(0o444)
     (link := file.with_name("link.json")).symlink_to(file)
     with pytest.raises(InvalidConfig, match="the file is read-only"):
@@ -153,7 +153,7 @@ def test_a_read_only_file_is_refused_and_so_is_one_whose_manager_keeps_it_elsewh
     check_writable(read(link))
 
 
-# -- what is shown ----------------------------------------------------------------------------------------------------
+# -- diffs ------------------------------------------------------------------------------------------------------------
 
 
 def diff(before: str | None, after: str | None) -> list[str]:
@@ -162,7 +162,7 @@ def diff(before: str | None, after: str | None) -> list[str]:
     return FileChange(snapshot, None if after is None else after.encode()).diff()
 
 
-def test_a_diff_shows_the_change_with_its_place_and_what_is_around_it() -> None:
+def test_a_diff_shows_the_change_with_line_numbers_and_context() -> None:
     lines = [f"line {i}" for i in range(1, 101)]
     changed = [*lines[:49], "new", *lines[50:]]
     assert diff("\n".join(lines), "\n".join(changed)) == [
@@ -180,12 +180,12 @@ def test_a_diff_shows_the_change_with_its_place_and_what_is_around_it() -> None:
     ]
 
 
-def test_a_diff_says_where_there_is_no_file() -> None:
+def test_a_diff_marks_a_side_without_a_file() -> None:
     assert diff(None, "{}\n") == ["--- (no file)", "+++ mcp.json", "@@ -0,0 +1 @@", "+{}"]
     assert diff("{}\n", None) == ["--- mcp.json", "+++ (no file)", "@@ -1 +0,0 @@", "-{}"]
 
 
-def test_a_diff_of_one_long_line_shows_what_changes_in_it() -> None:
+def test_a_diff_of_one_long_line_is_shortened_to_the_changed_part() -> None:
     long = "x" * 10 * MAX_LINE
     shown = diff(long + '"a"' + long, long + '"b"' + long)
     assert all(len(line) < MAX_LINE for line in shown)
@@ -195,7 +195,7 @@ def test_a_diff_of_one_long_line_shows_what_changes_in_it() -> None:
     assert "more characters" in added
 
 
-def test_a_large_file_is_compared_only_where_it_changes() -> None:
+def test_a_diff_of_a_large_file_shows_only_the_changed_lines() -> None:
     lines = ["the same"] * 300_000
     shown = diff("\n".join(lines), "\n".join([*lines[:150_000], "new", *lines[150_000:]]))
     assert len(shown) == 10

@@ -1,4 +1,4 @@
-"""The command that starts this very Toolcrib from anywhere."""
+"""The command line that starts this Toolcrib from any folder."""
 
 from __future__ import annotations
 
@@ -13,26 +13,24 @@ from toolcrib.cli.clients.gateway_command import own_command, shared_command
 SCRIPT = Path(sys.executable).with_name("toolcrib")
 
 
-def test_it_is_the_program_as_it_was_called(tmp_path: Path) -> None:
+def test_the_own_command_is_the_path_it_was_called_by(tmp_path: Path) -> None:
     (link := tmp_path / "toolcrib").symlink_to(SCRIPT)
     assert own_command(str(link), sys.prefix, {}) == (str(link),)
 
 
-def test_a_program_that_was_called_by_a_relative_path_is_named_by_its_absolute_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_to_the_program_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "toolcrib").symlink_to(SCRIPT)
     monkeypatch.chdir(tmp_path)
     assert own_command("./toolcrib", sys.prefix, {}) == (str(tmp_path / "toolcrib"),)
 
 
-def test_run_as_a_module_it_is_the_program_beside_the_interpreter() -> None:
+def test_running_as_a_module_gives_the_program_next_to_the_interpreter() -> None:
     command = own_command("/x/toolcrib/__main__.py", sys.prefix, {})
     assert command == (str(SCRIPT),)
     assert b"serve" in subprocess.run([*command, "--help"], capture_output=True, check=True).stdout
 
 
-def test_on_any_machine_it_is_the_program_on_the_path_or_uvx_for_those_who_use_that(
+def test_the_shared_command_is_toolcrib_or_uvx_for_an_installation_from_a_package_index(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert shared_command(sys.prefix) == ("toolcrib",)
@@ -45,7 +43,7 @@ def test_on_any_machine_it_is_the_program_on_the_path_or_uvx_for_those_who_use_t
     assert shared_command(cache) == ("uvx", "--from", "toolcrib==0.1", "toolcrib")
 
 
-def test_what_runs_from_a_cache_is_run_through_uv_again_from_where_it_came(tmp_path: Path) -> None:
+def test_a_program_in_the_uv_cache_is_started_through_uv_from_its_requirement(tmp_path: Path) -> None:
     prefix = "/home/ada/.cache/uv/archive-v0/hnDo8e1H"
     command = own_command(f"{prefix}/bin/toolcrib", prefix, {"UV": "/opt/uv"})
     assert command[:4] == ("/opt/uv", "tool", "run", "--from")

@@ -1,4 +1,4 @@
-"""Changes to JSON as people write it: exactly what was asked for, and not a comment more."""
+"""Changes to hand-written JSON: the requested change is made, and every comment outside it is preserved."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def changed(text: str, *path: str, **changes: str | None) -> str:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def test_comments_and_trailing_commas_are_read_past() -> None:
+def test_comments_and_trailing_commas_are_accepted() -> None:
     text = '// one\n{ /* two */ "a": ["//no", "/*no*/",], // three\n "b": {"c": 1,},\n}\n'
     assert JsoncDocument(text).value == {"a": ["//no", "/*no*/"], "b": {"c": 1}}
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "// nothing yet\n", "/* nor here */"])
-def test_a_text_without_anything_is_an_empty_object(text: str) -> None:
+def test_a_file_without_content_is_an_empty_object(text: str) -> None:
     assert JsoncDocument(text).value == {}
     assert JsoncDocument(text).at(("mcpServers",)) is None
 
@@ -49,7 +49,7 @@ def test_a_text_without_anything_is_an_empty_object(text: str) -> None:
         ("null", "the file must contain an object"),
     ],
 )
-def test_what_is_no_object_is_refused_with_the_place(text: str, complaint: str) -> None:
+def test_a_file_that_is_not_an_object_is_refused_with_the_position(text: str, complaint: str) -> None:
     with pytest.raises(MalformedJson, match=re.escape(complaint)):
         JsoncDocument(text)
 
@@ -63,7 +63,7 @@ def test_what_is_no_object_is_refused_with_the_place(text: str, complaint: str) 
         ('{"a": null}', "a: must be an object"),
     ],
 )
-def test_a_path_that_does_not_lead_to_one_object_is_refused(text: str, complaint: str) -> None:
+def test_a_path_that_does_not_lead_to_exactly_one_object_is_refused(text: str, complaint: str) -> None:
     document = JsoncDocument(text)
     with pytest.raises(MalformedJson, match=re.escape(complaint)):
         document.at(("a", "b"))
@@ -71,19 +71,19 @@ def test_a_path_that_does_not_lead_to_one_object_is_refused(text: str, complaint
         document.with_members(("a", "b"), {"c": "1"})
 
 
-def test_a_member_that_stands_there_twice_is_not_changed() -> None:
+def test_a_duplicate_key_is_not_changed() -> None:
     with pytest.raises(MalformedJson, match="duplicate key `a`"):
         changed('{"a": 1, "a": 2}', a=None)
 
 
-def test_the_raw_text_of_a_value_keeps_its_comments_and_is_laid_out_in_steps_of_two() -> None:
+def test_the_raw_text_of_a_value_includes_its_comments_and_is_indented_by_two() -> None:
     text = '{\n\t"s": {\n\t\t"git": {\n\t\t\t"args": [\n\t\t\t\t"x" // why\n\t\t\t]\n\t\t}\n\t}\n}'
     assert JsoncDocument(text).raw(("s", "git")) == '{\n  "args": [\n    "x" // why\n  ]\n}'
     assert JsoncDocument(text).raw(("s", "other")) is None
     assert JsoncDocument(text).raw(("t", "other")) is None
 
 
-# -- putting in -------------------------------------------------------------------------------------------------------
+# -- inserting --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -104,28 +104,28 @@ def test_the_raw_text_of_a_value_keeps_its_comments_and_is_laid_out_in_steps_of_
         ('{\n  "s": { "a": 1, "t": 2 }\n}', '{\n  "s": { "a": 1, "t": 1 }\n}'),
     ],
 )
-def test_a_member_is_put_in_as_the_others_are_laid_out(before: str, after: str) -> None:
+def test_a_new_member_follows_the_layout_of_the_existing_members(before: str, after: str) -> None:
     assert changed(before, "s", t="1") == after
 
 
-def test_line_ends_stay_what_they_are() -> None:
+def test_line_endings_are_preserved() -> None:
     after = changed('{\r\n  "s": {\r\n    "a": 1\r\n  }\r\n}\r\n', "s", t=NEW)
     assert "\n" not in after.replace("\r\n", "")
     assert JsoncDocument(after).value == {"s": {"a": 1, "t": json.loads(NEW)}}
 
 
-def test_what_is_put_in_is_indented_as_the_file_is() -> None:
+def test_a_new_value_is_indented_like_the_rest_of_the_file() -> None:
     after = changed('{\n    "s": {\n    }\n}\n', "s", t=NEW)
     assert '\n        "t": {\n            "command": "x",\n            "args": [\n                "serve"\n' in after
 
 
-def test_a_character_that_utf8_cannot_spell_is_written_as_an_escape() -> None:
+def test_a_lone_surrogate_is_written_as_an_escape() -> None:
     after = changed("{}", a=dump({"name": "\ud800", "place": "小屋"}))
     assert after.encode()
     assert JsoncDocument(after).value == {"a": {"name": "\ud800", "place": "小屋"}}
 
 
-# -- taking out -------------------------------------------------------------------------------------------------------
+# -- removing ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -145,18 +145,18 @@ def test_a_character_that_utf8_cannot_spell_is_written_as_an_escape() -> None:
         ("{\n}", "{\n}"),
     ],
 )
-def test_a_member_is_taken_out_with_its_line_and_its_comma_and_comments_around_it_stay(before: str, after: str) -> None:
+def test_removing_a_member_removes_its_line_and_comma_and_preserves_comments(before: str, after: str) -> None:
     assert changed(before, t=None) == after
 
 
-def test_what_leaves_makes_room_for_what_comes() -> None:
+def test_a_new_member_takes_the_position_of_a_removed_member() -> None:
     before = '{\n  "s": {\n    // clock\n    "time": {"command": "uvx"},\n    "git": {},\n  },\n}\n'
     after = '{\n  "s": {\n    // clock\n    "t": 1,\n  },\n}\n'
     assert changed(before, "s", time=None, git=None, t="1") == after
     assert changed('{"a": 1, "b": 2}', a=None, b=None, t="3") == '{"t": 3}'
 
 
-def test_taking_out_what_is_not_there_changes_nothing() -> None:
+def test_removing_a_missing_member_changes_nothing() -> None:
     text = '{ "s" : {"a":1} }'
     assert changed(text, "s", t=None) == text
     assert changed(text, "u", "v", t=None) == text
@@ -175,7 +175,7 @@ OBJECTS = st.dictionaries(KEYS, VALUES, max_size=5)
 
 @st.composite
 def written(draw: st.DrawFn, value: dict[str, Any]) -> str:
-    """`value` as somebody may have written it; each comment has a number of its own."""
+    """`value` as a person may have written it; each comment has its own number."""
     numbers = count()
     newline = draw(st.sampled_from(["\n", "\r\n", ""]))
 
@@ -204,7 +204,7 @@ def comments(text: str) -> list[str]:
 
 
 @given(data=st.data(), outer=OBJECTS, inner=OBJECTS, changes=st.dictionaries(KEYS, st.none() | VALUES, max_size=4))
-def test_any_change_of_any_text_does_what_was_asked_and_keeps_every_comment_outside_what_it_replaced(
+def test_every_change_to_any_document_has_its_effect_and_preserves_comments_outside_replaced_values(
     data: st.DataObject, outer: dict[str, Any], inner: dict[str, Any], changes: dict[str, Any]
 ) -> None:
     value = {**outer, "s": inner}
@@ -220,7 +220,7 @@ def test_any_change_of_any_text_does_what_was_asked_and_keeps_every_comment_outs
 
 
 @given(data=st.data(), value=OBJECTS, key=KEYS, part=VALUES)
-def test_what_was_put_in_and_taken_out_again_leaves_the_same_values(
+def test_adding_and_then_restoring_a_member_gives_the_original_values(
     data: st.DataObject, value: dict[str, Any], key: str, part: object
 ) -> None:
     document = JsoncDocument(data.draw(written(value)))

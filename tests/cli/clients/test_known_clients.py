@@ -1,4 +1,4 @@
-"""Where each program keeps its servers, on each system."""
+"""The files in which each client stores its servers, on each operating system."""
 
 from __future__ import annotations
 
@@ -34,13 +34,15 @@ def file_of(client: str, scope: Scope = Scope.USER, platform: str = "linux", **e
         ("zed", HOME / ".config/zed/settings.json", HOME / ".config/zed/settings.json", ROAMING / "Zed/settings.json"),
     ],
 )
-def test_a_persons_own_file_stands_where_the_system_has_it(client: str, linux: Path, darwin: Path, win32: Path) -> None:
+def test_the_user_file_of_each_client_has_its_usual_path_on_each_system(
+    client: str, linux: Path, darwin: Path, win32: Path
+) -> None:
     assert file_of(client) == linux
     assert file_of(client, platform="darwin") == darwin
     assert file_of(client, platform="win32") == win32
 
 
-def test_variables_move_a_persons_own_file() -> None:
+def test_environment_variables_change_the_path_of_the_user_file() -> None:
     assert file_of("claude-code", CLAUDE_CONFIG_DIR="/c") == Path("/c/.claude.json")
     assert file_of("claude-desktop", XDG_CONFIG_HOME="/x") == Path("/x/Claude/claude_desktop_config.json")
     assert file_of("vscode", XDG_CONFIG_HOME="/x") == Path("/x/Code/User/mcp.json")
@@ -49,11 +51,11 @@ def test_variables_move_a_persons_own_file() -> None:
     assert file_of("vscode", platform="win32", APPDATA="/a") == Path("/a/Code/User/mcp.json")
     assert file_of("zed", XDG_CONFIG_HOME="/x") == Path("/x/zed/settings.json")
     assert file_of("zed", FLATPAK_XDG_CONFIG_HOME="/f") == Path("/f/zed/settings.json")
-    # By the rules of XDG, a relative path counts as none.
+    # XDG says that a relative path is ignored.
     assert file_of("zed", XDG_CONFIG_HOME="x") == HOME / ".config/zed/settings.json"
 
 
-def test_on_windows_claude_desktop_may_be_a_package_with_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_claude_desktop_as_a_windows_package_has_its_own_folder(tmp_path: Path) -> None:
     folder = tmp_path / "Packages" / "Claude_pzs8sxrjxfjjc" / "LocalCache" / "Roaming" / "Claude"
     folder.mkdir(parents=True)
     place = file_of("claude-desktop", platform="win32", APPDATA="/a", LOCALAPPDATA=str(tmp_path))
@@ -63,9 +65,7 @@ def test_on_windows_claude_desktop_may_be_a_package_with_a_folder_of_its_own(tmp
 @pytest.mark.parametrize(
     ("client", "name"), [("claude-code", ".mcp.json"), ("cursor", ".cursor/mcp.json"), ("vscode", ".vscode/mcp.json")]
 )
-def test_a_projects_file_is_the_nearest_one_up_to_the_root_of_its_repository(
-    client: str, name: str, tmp_path: Path
-) -> None:
+def test_the_project_file_is_the_nearest_one_up_to_the_repository_root(client: str, name: str, tmp_path: Path) -> None:
     (repository := tmp_path / "shop").joinpath(".git").mkdir(parents=True)
     (inner := repository / "src" / "deep").mkdir(parents=True)
     place = CLIENTS[client].places[Scope.PROJECT]
@@ -81,7 +81,7 @@ def test_a_projects_file_is_the_nearest_one_up_to_the_root_of_its_repository(
     assert found() == repository / name
 
 
-def test_claude_code_keeps_a_projects_local_servers_at_the_root_of_its_repository(tmp_path: Path) -> None:
+def test_claude_code_stores_local_servers_under_the_repository_root(tmp_path: Path) -> None:
     (repository := tmp_path / "shop").joinpath(".git").mkdir(parents=True)
     (inner := repository / "src").mkdir()
     (worktree := tmp_path / "shop-fix").mkdir()
@@ -96,13 +96,13 @@ def test_claude_code_keeps_a_projects_local_servers_at_the_root_of_its_repositor
     assert section(worktree) == ("projects", str(repository), "mcpServers")
     assert section(submodule) == ("projects", str(submodule), "mcpServers")
     assert section(tmp_path) == ("projects", str(tmp_path), "mcpServers")
-    # Where servers stand at the folder itself, they are those that are meant.
+    # When the folder itself has servers, its entry is used.
     there: dict[str, Any] = {str(inner): {"mcpServers": {"git": {}}}, str(repository): {"mcpServers": {}}}
     assert section(inner, projects=there) == ("projects", str(inner), "mcpServers")
     assert section(inner, projects=7) == ("projects", str(repository), "mcpServers")
 
 
-def test_each_scope_has_a_name_and_a_configuration_of_its_own(tmp_path: Path) -> None:
+def test_each_scope_has_its_own_gateway_name_and_configuration_file(tmp_path: Path) -> None:
     surroundings = Surroundings(HOME, FOLDER)
     assert gateway_name(Scope.USER) == "toolcrib"
     assert len({gateway_name(scope) for scope in Scope}) == len(Scope)
@@ -116,7 +116,7 @@ def test_each_scope_has_a_name_and_a_configuration_of_its_own(tmp_path: Path) ->
     assert elsewhere != files[Scope.LOCAL]
 
 
-def test_an_entry_of_a_project_names_a_file_in_it_without_its_folder() -> None:
+def test_a_project_entry_refers_to_a_file_in_the_project_by_a_relative_path() -> None:
     project = CLIENTS["vscode"].project
     assert project is not None
     file = FOLDER / ".vscode" / "mcp.json"

@@ -1,4 +1,4 @@
-"""One server as a client has it: what is Toolcrib itself, what can stand behind it, what its entry says afterwards."""
+"""One server entry of a client: whether it is Toolcrib, whether it can be moved, and the entry for the gateway."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def started(*words: str) -> dict[str, Any]:
         ("uv", "tool", "run", "--from", "toolcrib @ file:///src", "toolcrib", "serve", "/m.json"),
     ],
 )
-def test_toolcrib_is_told_however_it_is_started(words: tuple[str, ...]) -> None:
+def test_toolcrib_is_recognized_in_every_form_of_its_command(words: tuple[str, ...]) -> None:
     assert serving(started(*words)) == Serving("/m.json", (), ())
     assert is_toolcrib(started(*words))
 
 
-def test_options_of_serve_are_told_from_its_file() -> None:
+def test_the_options_of_serve_are_separated_from_its_file() -> None:
     words = ("toolcrib", "-v", "serve", "--no-cache", "--cache", "c.sqlite", "/m.json", "--operations", "all")
     assert serving(started(*words)) == Serving(
         "/m.json", ("--no-cache", "--cache", "c.sqlite"), ("--operations", "all")
@@ -61,16 +61,16 @@ def test_options_of_serve_are_told_from_its_file() -> None:
         None,
     ],
 )
-def test_what_only_looks_like_it_is_another_server(entry: object) -> None:
+def test_an_entry_that_only_resembles_toolcrib_is_not_recognized(entry: object) -> None:
     assert serving(entry) is None
     assert not is_toolcrib(entry)
 
 
-def test_in_doubt_a_command_line_that_speaks_of_it_is_toolcrib() -> None:
+def test_a_shell_command_that_mentions_toolcrib_serve_counts_as_toolcrib() -> None:
     assert is_toolcrib(started("sh", "-c", "exec toolcrib serve ~/mcp.json"))
 
 
-def test_a_gateway_that_is_shared_on_this_machine_is_known_by_its_address() -> None:
+def test_a_gateway_shared_on_this_machine_is_recognized_by_its_loopback_url() -> None:
     assert reaches_shared({"type": "http", "url": "http://127.0.0.1:8808/mcp"})
     assert reaches_shared({"url": "http://[::1]:8808/mcp/"})
     assert not reaches_shared({"url": "https://example.com/mcp"})
@@ -99,7 +99,7 @@ def why_not(client: str, entry: object) -> str | None:
         ("zed", {"source": "custom", "enabled": False, "command": "x", "args": [], "env": {}}),
     ],
 )
-def test_a_server_that_means_the_same_to_toolcrib_can_be_moved(client: str, entry: dict[str, Any]) -> None:
+def test_a_server_with_the_same_meaning_in_toolcrib_can_be_moved(client: str, entry: dict[str, Any]) -> None:
     assert why_not(client, entry) is None
 
 
@@ -138,17 +138,19 @@ def test_a_server_that_means_the_same_to_toolcrib_can_be_moved(client: str, entr
         ("zed", {"command": {"path": "x", "args": []}}, "command: must be a string"),
     ],
 )
-def test_a_server_that_would_become_another_stays_with_the_reason(client: str, entry: object, reason: str) -> None:
+def test_a_server_whose_meaning_would_change_is_not_moved_and_the_reason_is_given(
+    client: str, entry: object, reason: str
+) -> None:
     assert reason in (why_not(client, entry) or "it could be moved")
 
 
-def test_a_key_that_stands_in_a_server_twice_is_seen_in_its_text() -> None:
+def test_a_duplicate_key_in_the_raw_entry_prevents_moving_the_server() -> None:
     entry = {"command": "y"}
     raw = '{"command": "x", "command": "y"}'
     assert why_not_movable(CLIENTS["cursor"], "git", entry, raw) == "command: duplicate key"
 
 
-def test_two_entries_are_the_same_server_however_they_are_written() -> None:
+def test_entries_with_the_same_meaning_are_the_same_server() -> None:
     entry = {"command": "x", "args": ["${env:A}"]}
     assert same_server(entry, {"type": "stdio", "command": "x", "args": ["${A}"], "env": {}, "name": "Mine"})
     assert same_server({"url": "u", "type": "http"}, {"url": "u", "headers": {}, "disabled": False})
@@ -161,7 +163,7 @@ def test_two_entries_are_the_same_server_however_they_are_written() -> None:
 # -- the gateway's entry ----------------------------------------------------------------------------------------------
 
 
-def test_the_variables_of_a_server_are_named_once_and_without_those_that_are_always_there() -> None:
+def test_the_variables_of_a_server_are_listed_once_without_standard_variables() -> None:
     entry = {"command": "${A}", "args": ["${HOME}/x", "${A}-${B:-b}"], "env": {"P": "${env:C}", "PATH": "${PATH}"}}
     assert variables(entry) == ["A", "B", "C"]
     assert variables(None) == []
@@ -177,12 +179,12 @@ def test_the_variables_of_a_server_are_named_once_and_without_those_that_are_alw
         ("zed", {}),
     ],
 )
-def test_an_entry_is_written_as_its_client_reads_it(client: str, extra: dict[str, Any]) -> None:
+def test_the_gateway_entry_has_the_form_that_its_client_reads(client: str, extra: dict[str, Any]) -> None:
     entry = gateway_entry(CLIENTS[client], ("/bin/toolcrib", "serve", "/m.json"), ["A"], None)
     assert entry == {"command": "/bin/toolcrib", "args": ["serve", "/m.json"], **extra}
 
 
-def test_what_somebody_added_to_the_entry_stays_and_what_kept_it_from_running_goes() -> None:
+def test_keys_added_to_the_gateway_entry_are_preserved_and_keys_that_disable_it_are_removed() -> None:
     old: dict[str, Any] = {
         "url": "http://127.0.0.1:8808/mcp",
         "headers": {},

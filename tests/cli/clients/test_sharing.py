@@ -1,14 +1,14 @@
-"""Several clients on one machine, installed and undone in any order, with edits of their owner in between.
+"""Several clients on one machine are installed and undone in any order, and their owner edits files in between.
 
-The law, for every sequence of installing, undoing and editing:
+The following holds for every sequence of installing, undoing and editing:
 
-1. Installing takes no server away from anyone: the client still has every server that it had, in its file or behind
-   Toolcrib, and so has every other client.
-2. Undoing changes nothing for other clients: each has exactly the servers that it had.
-3. An undone client has its own entries back. Where nobody else edited the file, it is what it was, to the byte.
-4. Nothing is lost: a server that its owner did not take out is in the file of a client or in a configuration.
-5. With the last client, a configuration that nobody edited becomes what it was before the first.
-6. A configuration stays as long as another client serves it, or this one by an earlier installation.
+1. Installing removes no server from any client: every client still has each of its servers, in its file or behind
+   Toolcrib.
+2. Undoing changes nothing for other clients: each has exactly the servers that it had before.
+3. An undone client has its own entries again. If its file was not edited otherwise, it has the same bytes as before.
+4. No server is lost: a server that its owner did not remove is in the file of a client or in a configuration.
+5. When the last client is undone, a configuration that was not edited is again what it was before the first one.
+6. A configuration stays while another client serves it, or while an earlier installation of this client serves it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Servers = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Seat:
-    """Where a client keeps servers."""
+    """A client and the scope in which it stores servers."""
 
     name: str
     scope: Scope
@@ -57,7 +57,7 @@ SEATS = [Seat(client.name, scope) for client in CLIENTS.values() for scope in cl
 
 @dataclass
 class Machine:
-    """A scratch home with a project in it, in which every client has run."""
+    """A temporary home with a project in it, in which every client has run."""
 
     home: Path
     surroundings: Surroundings = field(init=False)
@@ -91,7 +91,7 @@ class Machine:
         return found
 
     def serves(self, seat: Seat) -> set[Path]:
-        """The configurations that the client has Toolcrib serve, and that are there."""
+        """The existing configurations that Toolcrib serves for the client."""
         found = (served_file(seat.client, seat.scope, self.file(seat), entry) for entry in self.entries(seat).values())
         return {config for config in found if config is not None and config.exists()}
 
@@ -149,7 +149,7 @@ class Machine:
 
 @pytest.fixture(autouse=True, scope="module")
 def quick() -> Generator[None]:
-    """Nothing waits for a disk, and no installed plugins are listed: both take longer than all that is tried here."""
+    """Skip disk synchronization and the search for installed plugins: both take longer than the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", id)
         patch.setattr("importlib.metadata.distributions", tuple)
@@ -176,7 +176,7 @@ ORDERS = ["iuIU", "iIuU", "iIUu", "IUiu", "IiUu", "IiuU"]
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_two_clients_in_any_order_lose_nothing_and_leave_nothing_behind(order: str, tmp_path: Path) -> None:
+def test_two_clients_undone_in_any_order_lose_no_server_and_leave_no_configuration(order: str, tmp_path: Path) -> None:
     for i, (one, other) in enumerate(combinations(SEATS, 2)):
         machine = Machine(tmp_path / str(i))
         shared, seat_of = server("shared"), {"i": one, "u": one, "I": other, "U": other}
@@ -209,16 +209,16 @@ THREE = st.permutations([seat for seat in SEATS if seat.scope is Scope.USER]) | 
 
 
 class Owner:
-    """Installs into three places, undoes, edits, and compares what comes of each step with the law."""
+    """Installs into three clients, undoes and edits, and checks the rules above after each step."""
 
     def __init__(self, machine: Machine, seats: Sequence[Seat]) -> None:
         self.machine, self.seats = machine, seats
         self.alive: set[tuple[str, str]] = set()
-        """Servers by name and program that were put somewhere and not taken out again."""
+        """Servers by name and program that were added and not removed."""
         self.before: dict[Seat, list[tuple[bytes | None, Servers]]] = {seat: [] for seat in seats}
-        """Of each installation that still stands: the client's file before, and the servers that left it."""
+        """For each active installation: the client's file before it, and the servers that it moved out."""
         self.edited: set[Path] = set()
-        """Files that changed by other hands than those of one client's installations."""
+        """Files that were changed by something other than the installations of one client."""
 
     def do(self, what: str, seat: Seat, name: str, program: str) -> None:
         match what:
@@ -310,7 +310,7 @@ class Owner:
         self.note_change(seat)
 
     def note_change(self, seat: Seat) -> None:
-        """For other installations into the same file, this one edits it."""
+        """For other installations into the same file, this installation is an edit."""
         file = self.machine.file(seat)
         if any(self.machine.file(other) == file for other in self.seats if other != seat):
             self.edited.add(file)
@@ -333,13 +333,13 @@ STEPS = st.tuples(
 @example(SEATS, [{}] * 3, [False] * 3, [(what, 0, "git", "a") for what in ("move", "delete", "move", "undo")])
 @example(SEATS, [{}] * 3, [False] * 3, [(what, 0, "git", "a") for what in ("move", "delete", "add", "move", "undo")])
 @settings(max_examples=examples(60))
-def test_any_sequence_of_installing_undoing_and_editing_keeps_to_the_law(
+def test_any_sequence_of_installing_undoing_and_editing_follows_the_rules(
     seats: Sequence[Seat],
     servers: Sequence[Mapping[str, str]],
     entered: Sequence[bool],
     steps: Sequence[tuple[str, int, str, str]],
 ) -> None:
-    """`entered`: where the entry for Toolcrib was written by hand, before there was a configuration."""
+    """`entered`: the entry for Toolcrib was written by hand, before there was a configuration."""
     with TemporaryDirectory() as folder:
         owner = Owner(Machine(Path(folder)), seats[:3])
         for seat, programs in zip(owner.seats, servers, strict=True):
