@@ -1,4 +1,4 @@
-"""Tools and answers for whoever asks a model in a loop of its own: in the vendor's form, one answer for each call."""
+"""Tools and answers for programs with their own model loop: in the vendor's form, with one answer for each call."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def fail() -> None:
 
 
 def halved() -> ToolResult:
-    """Half of a pair of surrogates."""
+    """Return half of a surrogate pair."""
     return ToolResult({"content": [{"type": "text", "text": "\ud83d done"}]})
 
 
 def long() -> str:
-    """Much."""
+    """Return a long string."""
     return "x" * 300_000
 
 
@@ -57,7 +57,7 @@ def chat_call(name: str, arguments: str = "{}", call_id: str = "c1") -> Json:
 
 
 async def told(session: Session, name: str, arguments: str = "{}") -> Any:
-    """The answer to one call, as JSON where it is some."""
+    """The answer to one call, parsed if it is JSON."""
     (answer,) = await session.handle([chat_call(name, arguments)])
     assert answer["role"] == "tool"
     try:
@@ -71,7 +71,7 @@ def names(tools: list[Json]) -> list[str]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_operations_and_named_tools_stand_in_the_form_of_each_vendor(form: Form) -> None:
+async def test_operations_and_named_tools_have_the_form_of_each_vendor(form: Form) -> None:
     tools = shop().tools_for(form, ["functions.add"])
     assert names(tools) == ["list", "search_tools", "expand_tool", "call_tool", "functions__add"]
     last = tools[-1].get("function") or tools[-1]
@@ -79,7 +79,7 @@ async def test_operations_and_named_tools_stand_in_the_form_of_each_vendor(form:
     assert (last["description"], sorted(schema["properties"])) == ("Add two numbers.", ["a", "b"])
 
 
-async def test_operations_are_chosen_by_the_name_of_their_set_or_one_by_one() -> None:
+async def test_operations_are_selected_by_set_name_or_one_by_one() -> None:
     session = shop()
     assert names(session.tools_for("json-schema", operations="discovery"))[0] == "list_categories"
     assert names(session.tools_for("json-schema", operations=["search_nodes"])) == ["search_nodes"]
@@ -89,18 +89,18 @@ async def test_operations_are_chosen_by_the_name_of_their_set_or_one_by_one() ->
 @pytest.mark.parametrize(
     ("form", "operations"), [("cobol", "compact"), ("openai", "most"), ("openai", ["list", "destroy"])]
 )
-async def test_a_form_or_an_operation_that_there_is_not_is_named(form: Any, operations: Any) -> None:
+async def test_an_unknown_form_or_operation_is_refused_with_the_valid_ones(form: Any, operations: Any) -> None:
     with pytest.raises(ValueError, match="Use one of: "):
         shop().tools_for(form, operations=operations)
 
 
-async def test_a_tool_that_is_not_there_cannot_be_given() -> None:
+async def test_requesting_an_unknown_tool_is_refused_with_a_suggestion() -> None:
     with pytest.raises(ToolNotFound) as raised:
         shop().tools_for("openai", ["functions.ad"])
     assert "functions.add" in str(raised.value.hints)
 
 
-async def test_a_tool_with_the_name_of_an_operation_is_given_only_without_that() -> None:
+async def test_a_tool_with_the_name_of_an_operation_is_given_only_without_that_operation() -> None:
     session = shop()
     own = session.tool_of(session.add(add, name="list"))
     with pytest.raises(InvalidTool):
@@ -109,7 +109,7 @@ async def test_a_tool_with_the_name_of_an_operation_is_given_only_without_that()
     assert await told(session, "list", '{"a": 1, "b": 2}') == 3
 
 
-async def test_calls_of_each_vendors_form_are_answered_in_that_form_and_order() -> None:
+async def test_calls_are_answered_in_the_form_of_their_vendor_and_in_order() -> None:
     session = shop()
     session.tools_for("openai", ["functions.add"])
     arguments = '{"a": 1, "b": 2}'
@@ -141,11 +141,11 @@ async def test_calls_may_be_objects_with_attributes_and_without_ids() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, [], [{"type": "text", "text": "Done."}], ["text"]])
-async def test_where_nothing_is_called_nothing_is_answered(nothing: Any) -> None:
+async def test_content_without_calls_gets_no_answers(nothing: Any) -> None:
     assert await shop().handle(nothing) == []
 
 
-async def test_the_sdk_of_openai_goes_on_with_the_answers_in_both_of_its_apis() -> None:
+async def test_the_openai_sdk_accepts_the_answers_in_both_apis() -> None:
     import openai
 
     calls = (Call("functions__add", '{"a": 1, "b": 2}'), Call("functions__add", "{"))
@@ -170,7 +170,7 @@ async def test_the_sdk_of_openai_goes_on_with_the_answers_in_both_of_its_apis() 
     assert json.loads(items[-1]["output"])["error"]["code"] == "INVALID_ARGUMENTS"
 
 
-async def test_the_sdk_of_anthropic_goes_on_with_the_answers() -> None:
+async def test_the_anthropic_sdk_accepts_the_answers() -> None:
     import anthropic
 
     calls = Call("functions__add", '{"a": 1, "b": 2}'), Call("functions__fail")
@@ -193,7 +193,7 @@ async def test_the_sdk_of_anthropic_goes_on_with_the_answers() -> None:
     assert [block.get("is_error", False) for block in results["content"]] == [False, True]
 
 
-async def test_a_tool_that_was_not_given_is_called_once_it_was_expanded() -> None:
+async def test_a_tool_that_was_not_given_can_be_called_after_it_was_expanded() -> None:
     session = shop()
     session.tools_for("openai")
     refused = (await told(session, "functions__add", '{"a": 1, "b": 2}'))["error"]
@@ -212,14 +212,14 @@ async def test_a_tool_that_was_not_given_is_called_once_it_was_expanded() -> Non
         ("search_tools", {"query": "add two numbers", "detail_level": "full"}),
     ],
 )
-async def test_whatever_expands_a_tool_lets_it_be_called(operation: str, arguments: Json) -> None:
+async def test_a_tool_expanded_by_any_operation_can_be_called(operation: str, arguments: Json) -> None:
     session = shop()
     session.tools_for("openai")
     await told(session, operation, json.dumps(arguments))
     assert await told(session, "functions__add", '{"a": 1, "b": 2}') == 3
 
 
-async def test_a_tool_that_was_expanded_takes_no_operation_its_name() -> None:
+async def test_an_expanded_tool_does_not_replace_an_operation_of_the_same_name() -> None:
     session = shop()
     own = session.tool_of(session.add(add, name="list"))
     session.tools_for("openai")
@@ -229,7 +229,7 @@ async def test_a_tool_that_was_expanded_takes_no_operation_its_name() -> None:
     assert await told(session, "call_tool", json.dumps(called)) == 3
 
 
-async def test_what_a_call_of_the_same_turn_expands_was_not_shown_yet() -> None:
+async def test_a_tool_expanded_in_the_same_turn_cannot_be_called_yet() -> None:
     session = shop()
     session.tools_for("openai")
     expand = chat_call("expand_tool", '{"tool_id": "functions.add"}', "c1")
@@ -237,7 +237,7 @@ async def test_what_a_call_of_the_same_turn_expands_was_not_shown_yet() -> None:
     assert json.loads(early["content"])["error"]["code"] == "NOT_EXPANDED"
 
 
-async def test_a_definition_that_changed_is_stale_until_it_is_given_anew() -> None:
+async def test_a_changed_definition_is_stale_until_the_tool_is_given_again() -> None:
     crib = Toolcrib()
     tool = crib.tool_of(crib.add(add, name="sum"))
     session = crib.session()
@@ -264,7 +264,7 @@ async def test_a_definition_that_changed_is_stale_until_it_is_given_anew() -> No
         ("list", '{"path": ["no", "such"]}', "UNKNOWN_PATH"),
     ],
 )
-async def test_a_failure_is_an_answer_that_says_what_to_do(name: str, arguments: str, code: str) -> None:
+async def test_an_error_is_an_answer_that_says_what_to_do(name: str, arguments: str, code: str) -> None:
     session = shop()
     session.tools_for("openai", ["functions.add"])
     error = (await told(session, name, arguments))["error"]
@@ -273,7 +273,7 @@ async def test_a_failure_is_an_answer_that_says_what_to_do(name: str, arguments:
     assert len(json.dumps(error)) < 5_000
 
 
-async def test_an_answer_leads_to_nothing_that_the_model_does_not_have() -> None:
+async def test_answers_refer_only_to_tools_that_the_model_has() -> None:
     session = shop()
     session.tools_for("openai", ["functions.add"], operations=())
     slip = (await told(session, "functions__add", '{"a": "1", "b": 2}'))["error"]
@@ -283,7 +283,7 @@ async def test_an_answer_leads_to_nothing_that_the_model_does_not_have() -> None
     assert lost["hints"] == ["Your tools are: functions__add."]
 
 
-async def test_errors_and_suggestions_lead_to_the_operations_that_were_given() -> None:
+async def test_errors_and_suggestions_use_the_given_operations() -> None:
     session = shop()
     session.tools_for("openai", operations="discovery")
     lost = (await told(session, "search_tools", '{"query": "add", "category": "none"}'))["error"]
@@ -291,7 +291,7 @@ async def test_errors_and_suggestions_lead_to_the_operations_that_were_given() -
     assert lost["next_action"]["operation"] == nothing["next_action"]["operation"] == "list_categories"
 
 
-async def test_a_tool_that_fails_says_so_and_takes_no_other_call_with_it() -> None:
+async def test_a_failing_tool_does_not_affect_other_calls() -> None:
     session = shop()
     session.tools_for("openai", ["functions.add", "functions.fail"])
     calls = [chat_call("functions__fail"), chat_call("functions__add", '{"a": 1, "b": 2}')]
@@ -300,7 +300,7 @@ async def test_a_tool_that_fails_says_so_and_takes_no_other_call_with_it() -> No
     assert added["content"] == "3"
 
 
-async def test_calls_of_one_turn_run_side_by_side_and_are_answered_in_their_order() -> None:
+async def test_calls_of_one_turn_run_concurrently_and_are_answered_in_order() -> None:
     crib, opened = Toolcrib(), anyio.Event()
 
     async def wait() -> str:
@@ -320,19 +320,19 @@ async def test_calls_of_one_turn_run_side_by_side_and_are_answered_in_their_orde
     assert (first["tool_call_id"], second["tool_call_id"]) == ("c1", "c2")
 
 
-async def test_a_long_answer_is_cut_and_says_how_much_is_left_out() -> None:
+async def test_a_long_answer_is_shortened_with_the_number_of_omitted_characters() -> None:
     session = shop()
     session.tools_for("openai", ["functions.long"])
     assert (await told(session, "functions__long")).endswith("\n[100,000 more characters omitted]")
 
 
-async def test_half_a_surrogate_pair_becomes_something_that_a_request_can_hold() -> None:
+async def test_half_of_a_surrogate_pair_is_replaced_so_that_it_can_be_sent() -> None:
     session = shop()
     session.tools_for("openai", ["functions.halved"])
     assert (await told(session, "functions__halved")) == "? done"
 
 
-async def test_what_a_session_was_given_no_other_one_can_call() -> None:
+async def test_tools_given_to_one_session_cannot_be_called_by_a_different_session() -> None:
     crib = Toolcrib()
     crib.add(add)
     first, second = crib.session(), crib.session()
@@ -341,7 +341,7 @@ async def test_what_a_session_was_given_no_other_one_can_call() -> None:
     assert (await told(second, "functions__add"))["error"]["code"] == "NOT_EXPANDED"
 
 
-async def test_content_that_is_no_text_is_named() -> None:
+async def test_non_text_content_is_described() -> None:
     crib = Toolcrib()
 
     def picture() -> ToolResult:
@@ -354,7 +354,7 @@ async def test_content_that_is_no_text_is_named() -> None:
     assert await told(session, "functions__picture") == "[image image/png]"
 
 
-async def test_calls_that_are_nothing_but_a_name_and_arguments_are_answered_too() -> None:
+async def test_calls_with_only_a_name_and_arguments_are_answered() -> None:
     session = Toolcrib().session()
     session.tools_for("json-schema")
     given: list[dict[str, Any]] = [{"name": "list", "arguments": {}}, {"id": "b", "name": "list", "arguments": "{}"}]
@@ -365,6 +365,6 @@ async def test_calls_that_are_nothing_but_a_name_and_arguments_are_answered_too(
 
 
 @pytest.mark.parametrize("one", [{"name": "list", "arguments": {}}, "list", ToolCall("c", "list", "{}")])
-async def test_one_call_by_itself_is_no_list_of_calls(one: Any) -> None:
+async def test_a_single_call_outside_a_list_is_refused(one: Any) -> None:
     with pytest.raises(TypeError, match="pass a list of calls"):
         await Toolcrib().session().handle(one)

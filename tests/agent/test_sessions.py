@@ -1,4 +1,4 @@
-"""Sessions: the operations on one's behalf, a conversation, and tools that nobody else has."""
+"""Sessions: operations on behalf of a principal, a conversation, and tools of the session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add(a: int, b: int) -> int:
 
 
 def other() -> Callable[[str], str]:
-    """A function of the same name."""
+    """Return a different function with the same name."""
 
     def add(text: str) -> str:
         """Append a text."""
@@ -30,7 +30,7 @@ def other() -> Callable[[str], str]:
     return add
 
 
-async def test_a_function_of_a_session_is_found_expanded_and_called_there() -> None:
+async def test_a_session_function_can_be_found_expanded_and_called() -> None:
     session = Toolcrib().session()
     tool = session.tool_of(session.add(add))
     assert [each.tool_id for each in session.search_tools("add numbers").results] == [tool.id]
@@ -39,7 +39,7 @@ async def test_a_function_of_a_session_is_found_expanded_and_called_there() -> N
     assert (await session.call_tool(tool.handle, {"a": 1, "b": 2})).text == "3"
 
 
-async def test_nobody_else_sees_it_not_even_by_its_handle() -> None:
+async def test_session_tools_are_invisible_to_other_sessions_even_by_handle() -> None:
     crib = Toolcrib()
     one, two = crib.session(), crib.session()
     tool = one.tool_of(one.add(add))
@@ -52,7 +52,7 @@ async def test_nobody_else_sees_it_not_even_by_its_handle() -> None:
             await stranger.call_tool(tool.handle, {"a": 1, "b": 2})
 
 
-async def test_two_sessions_may_have_different_tools_of_one_id() -> None:
+async def test_two_sessions_may_have_different_tools_with_one_id() -> None:
     crib = Toolcrib()
     one, two = crib.session(), crib.session()
     first, second = one.tool_of(one.add(add)), two.tool_of(two.add(other()))
@@ -61,14 +61,14 @@ async def test_two_sessions_may_have_different_tools_of_one_id() -> None:
     assert (await two.call_tool(second.handle, {"text": "x"})).text == "x"
 
 
-async def test_a_function_that_is_there_stays_what_it_is() -> None:
+async def test_adding_the_same_function_again_returns_the_existing_tool() -> None:
     session = Toolcrib().session()
     first = session.tool_of(session.add(add))
     assert session.tool_of(session.add(add, name="another")) is first
     assert len(session.view().tools) == 1
 
 
-async def test_those_of_one_group_differ_by_name_and_those_of_two_need_not() -> None:
+async def test_tool_names_are_unique_within_a_group_but_not_between_groups() -> None:
     session = Toolcrib().session()
     one = session.tool_of(session.add(add, group="sums"), group="sums")
     two = session.tool_of(session.add(add, group="texts"), group="texts")
@@ -78,14 +78,14 @@ async def test_those_of_one_group_differ_by_name_and_those_of_two_need_not() -> 
     assert {*session.view().tools} == {one.id, two.id}
 
 
-async def test_groups_whose_names_are_spelled_alike_stay_apart() -> None:
+async def test_groups_with_similar_names_stay_separate() -> None:
     session = Toolcrib().session()
     ids = {session.tool_of(session.add(add, group=group), group=group).id for group in ("a.b", "a-b", "a_b", "a b", "")}
     assert len(ids) == 5
     assert {*session.view().tools} == ids
 
 
-async def test_the_same_functions_have_the_same_handles_in_the_next_session() -> None:
+async def test_the_same_functions_have_the_same_handles_in_every_session() -> None:
     def handles() -> list[str]:
         session = Toolcrib().session()
         return [session.tool_of(session.add(add, group=group), group=group).handle for group in ("a", "a.b")]
@@ -93,7 +93,7 @@ async def test_the_same_functions_have_the_same_handles_in_the_next_session() ->
     assert handles() == handles()
 
 
-async def test_policy_holds_for_tools_of_a_session() -> None:
+async def test_the_policy_applies_to_session_tools() -> None:
     rules = Rules((Rule(Access.SEE, principals=("guest",)),), Access.CALL)
     crib = Toolcrib(policy=rules)
     guest, owner = crib.session(principal=Principal("guest")), crib.session()
@@ -104,7 +104,7 @@ async def test_policy_holds_for_tools_of_a_session() -> None:
     assert (await owner.call_tool(owner.tool_of(owner.add(add)).handle, {"a": 1, "b": 2})).text == "3"
 
 
-async def test_a_conversation_is_saved_and_gone_on_with() -> None:
+async def test_a_saved_conversation_can_be_continued() -> None:
     crib = Toolcrib()
     session = crib.session()
     session.dispatch(EvaluationBegan("Compute.", (), "Go."), Corrected("As JSON."))
@@ -115,12 +115,12 @@ async def test_a_conversation_is_saved_and_gone_on_with() -> None:
 
 
 @pytest.mark.parametrize("saved", ["", "{}", "nothing"])
-async def test_what_was_not_saved_by_a_session_begins_none(saved: str) -> None:
+async def test_text_that_is_not_a_saved_session_is_refused(saved: str) -> None:
     with pytest.raises(InvalidPrompt, match="Not a saved conversation"):
         Toolcrib().session(saved=saved)
 
 
-async def test_functions_of_a_session_are_added_by_a_decorator_too_and_stay_functions() -> None:
+async def test_the_decorator_adds_a_function_and_leaves_it_callable() -> None:
     session = Toolcrib().session()
 
     @session.add(group="texts")

@@ -1,4 +1,4 @@
-"""Messages and events drawn by Hypothesis; texts hold whatever a model may write."""
+"""Messages and events drawn by Hypothesis; strings may hold any character that a model may write."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ PATHS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(tuple)
 
 
 def _possible(state: ConversationState) -> st.SearchStrategy[ConversationEvent]:
-    """What can happen next."""
+    """Draw an event that can happen next."""
     if state.open_calls:
         answers = st.sampled_from(state.open_calls).flatmap(_answer)
         return st.one_of(answers.map(CallAnswered), answers.map(CallAnswered), *_ANY_TIME)
@@ -94,7 +94,7 @@ _ANY_TIME: list[st.SearchStrategy[ConversationEvent]] = [
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[ConversationEvent]:
-    """Events of which each can follow those before it."""
+    """Draw a sequence of events in which each can follow those before it."""
     state, events = ConversationState(), list[ConversationEvent]()
     for _ in range(draw(st.integers(0, 12))):
         event = draw(_possible(state))

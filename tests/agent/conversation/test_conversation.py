@@ -1,4 +1,4 @@
-"""A conversation as it goes on, and who is told of it."""
+"""A running conversation, and its listeners."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolcrib.core.errors import InvalidPrompt
 BEGAN, CORRECTED, ENDED = EvaluationBegan("Compute.", (), "Go."), Corrected("As JSON."), EvaluationEnded("3")
 
 
-def test_listeners_are_told_in_order_once_the_state_has_it() -> None:
+def test_listeners_are_called_in_order_after_the_state_has_changed() -> None:
     conversation = Conversation()
     told: list[tuple[str, ConversationEvent, ConversationState]] = []
     conversation.subscribe(lambda event: told.append(("one", event, conversation.state)))
@@ -32,7 +32,7 @@ def test_listeners_are_told_in_order_once_the_state_has_it() -> None:
     assert told == [("one", BEGAN, after), ("two", BEGAN, after)]
 
 
-def test_what_happens_at_once_is_whole_before_anybody_is_told() -> None:
+def test_listeners_see_the_state_after_all_events_of_one_dispatch() -> None:
     conversation = Conversation()
     told: list[tuple[ConversationEvent, str]] = []
     conversation.subscribe(lambda event: told.append((event, conversation.to_json())))
@@ -43,7 +43,7 @@ def test_what_happens_at_once_is_whole_before_anybody_is_told() -> None:
     assert told == [(BEGAN, saved), (CORRECTED, saved)]
 
 
-def test_where_one_cannot_have_happened_none_has() -> None:
+def test_an_impossible_event_rejects_the_whole_dispatch() -> None:
     conversation, told = Conversation(), list[ConversationEvent]()
     conversation.subscribe(told.append)
     with pytest.raises(ValueError, match="is not waiting for an answer"):
@@ -52,7 +52,7 @@ def test_where_one_cannot_have_happened_none_has() -> None:
     assert told == []
 
 
-def test_a_listener_that_raises_keeps_nothing_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_in_a_listener_does_not_affect_the_other_listeners(caplog: pytest.LogCaptureFixture) -> None:
     conversation, told = Conversation(), list[ConversationEvent]()
 
     def broken(event: ConversationEvent) -> None:
@@ -67,7 +67,7 @@ def test_a_listener_that_raises_keeps_nothing_from_the_others(caplog: pytest.Log
     assert conversation.state == ConversationState().after(BEGAN).after(ENDED)
 
 
-def test_who_no_longer_listens_is_told_no_more() -> None:
+def test_an_unsubscribed_listener_is_not_called_again() -> None:
     conversation, told = Conversation(), list[ConversationEvent]()
     listener = told.append
     conversation.subscribe(listener)
@@ -78,7 +78,7 @@ def test_who_no_longer_listens_is_told_no_more() -> None:
     assert told == [BEGAN]
 
 
-def test_a_saved_conversation_is_gone_on_with() -> None:
+def test_a_saved_conversation_can_be_restored() -> None:
     conversation = Conversation()
     conversation.dispatch(BEGAN)
     restored = Conversation.from_json(conversation.to_json())

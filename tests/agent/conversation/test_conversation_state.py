@@ -1,4 +1,4 @@
-"""What a conversation has come to."""
+"""The state of a conversation after its events."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def after(*events: ConversationEvent) -> ConversationState:
 
 
 @given(histories())
-def test_what_is_saved_is_read_again_byte_for_byte_and_goes_on_alike(events: list[ConversationEvent]) -> None:
+def test_a_restored_state_is_identical_and_accepts_the_same_events(events: list[ConversationEvent]) -> None:
     restored = ConversationState()
     for event in events:
         restored = ConversationState.from_json(restored.to_json()).after(event)
@@ -52,7 +52,7 @@ def test_what_is_saved_is_read_again_byte_for_byte_and_goes_on_alike(events: lis
 
 
 @given(histories(), st.integers(0, 12))
-def test_a_state_stays_as_it_was_whatever_happens_later(events: list[ConversationEvent], at: int) -> None:
+def test_a_state_does_not_change_when_later_events_happen(events: list[ConversationEvent], at: int) -> None:
     before = after(*events[:at])
     saved = before.to_json()
     reduce(ConversationState.after, events[at:], before)
@@ -60,7 +60,7 @@ def test_a_state_stays_as_it_was_whatever_happens_later(events: list[Conversatio
 
 
 @given(histories())
-def test_each_turn_is_followed_by_the_answers_to_its_calls_in_their_order(events: list[ConversationEvent]) -> None:
+def test_each_turn_is_followed_by_the_answers_to_its_calls_in_order(events: list[ConversationEvent]) -> None:
     state = after(*events)
     left = list(state.messages)
     while left:
@@ -76,7 +76,7 @@ def test_each_turn_is_followed_by_the_answers_to_its_calls_in_their_order(events
     assert all((call.id, call.name) == (answer.call_id, answer.name) for call, answer in state.finished_calls)
 
 
-def test_answers_stand_in_the_order_of_the_calls_whichever_came_first() -> None:
+def test_answers_are_in_the_order_of_the_calls_even_if_they_arrive_out_of_order() -> None:
     half = after(BEGAN, BOTH, CallAnswered(SECOND))
     assert half.open_calls == (ONE,)
     assert half.answered == (SECOND,)
@@ -94,18 +94,18 @@ def test_answers_stand_in_the_order_of_the_calls_whichever_came_first() -> None:
     "before",
     [(), (BEGAN,), (BEGAN, BOTH, CallAnswered(FIRST)), (BEGAN, BOTH, CallAnswered(SECOND), CallAnswered(FIRST))],
 )
-def test_a_call_is_answered_once_and_only_where_there_is_one(before: tuple[ConversationEvent, ...]) -> None:
+def test_answering_a_call_that_is_not_open_is_refused(before: tuple[ConversationEvent, ...]) -> None:
     with pytest.raises(ValueError, match="is not waiting for an answer"):
         after(*before).after(CallAnswered(FIRST))
 
 
-def test_the_calls_of_a_turn_know_the_offers_that_were_there_when_it_ended() -> None:
+def test_a_turn_records_the_number_of_offers_that_existed_when_it_ended() -> None:
     assert after(BEGAN, BOTH, ToolsOffered((MULTIPLY,))).known_offers == 1
     assert after(BEGAN, ToolsOffered((MULTIPLY,)), BOTH).known_offers == 2
     assert after(BEGAN, BOTH, ToolsOffered((MULTIPLY,))).offers == (ADD, MULTIPLY)
 
 
-def test_what_was_said_outlasts_the_end_and_a_restart_and_what_was_offered_does_not() -> None:
+def test_messages_survive_the_end_and_a_restart_but_offers_do_not() -> None:
     asked = after(BEGAN, BOTH, CallAnswered(FIRST), CallAnswered(SECOND), RestartRequired(("sums",)))
     assert asked.pending == (("sums",),)
     assert asked.system == "Compute."
@@ -120,31 +120,31 @@ def test_what_was_said_outlasts_the_end_and_a_restart_and_what_was_offered_does_
     assert (again.system, again.offers, again.messages) == ("Compute on.", (MULTIPLY,), asked.messages)
 
 
-def test_what_a_turn_costs_is_counted_whether_it_counts_or_not() -> None:
+def test_the_usage_of_dropped_turns_is_counted() -> None:
     state = after(BEGAN, TurnDropped(Usage(5, 1, 2)), BOTH)
     assert (state.turns, state.usage) == (2, Usage(15, 3, 2))
     assert state.messages == (UserMessage("One and two?"), BOTH.message)
 
 
-def test_a_correction_is_the_next_message_and_a_collision_changes_nothing() -> None:
+def test_a_correction_is_a_user_message_and_a_name_collision_changes_nothing() -> None:
     state = after(BEGAN, Corrected("As JSON."))
     assert state.messages[-1] == UserMessage("As JSON.")
     assert state.after(NameCollided("add", "sums")) == state
 
 
-def test_sections_are_opened_and_closed() -> None:
+def test_a_visibility_override_opens_a_section() -> None:
     state = after(SetVisibilityOverride(("a", "b"), SectionVisibility.FULL))
     assert state.sections.overrides == {("a", "b"): SectionVisibility.FULL}
 
 
-def test_a_conversation_that_a_newer_version_saved_is_refused() -> None:
+def test_a_conversation_saved_by_a_newer_version_is_refused() -> None:
     saved = json.loads(ConversationState().to_json())
     with pytest.raises(InvalidPrompt, match="newer version"):
         ConversationState.from_json(json.dumps({**saved, "layout": LAYOUT + 1}))
 
 
 @pytest.mark.parametrize("key", [*json.loads(ConversationState().to_json())])
-def test_what_lacks_a_part_is_no_saved_conversation(key: str) -> None:
+def test_a_saved_conversation_without_a_required_key_is_refused(key: str) -> None:
     saved = json.loads(ConversationState().to_json())
     del saved[key]
     with pytest.raises(InvalidPrompt, match="Not a saved conversation"):
@@ -154,14 +154,14 @@ def test_what_lacks_a_part_is_no_saved_conversation(key: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", "1", '"x"', "[" * 100_000, '{"layout": {}}', '{"layout": 1, "sections": []}']
 )
-def test_what_is_no_saved_conversation_is_refused(text: str) -> None:
+def test_text_that_is_not_a_saved_conversation_is_refused(text: str) -> None:
     with pytest.raises(InvalidPrompt):
         ConversationState.from_json(text)
 
 
 @pytest.mark.parametrize("key", ["sections", "offers", "messages", "answered", "usage"])
 @pytest.mark.parametrize("wrong", [1, "x", [1], [None], {"overrides": 1}, {"input": 1, "more": 2}])
-def test_a_part_of_another_shape_is_refused(key: str, wrong: object) -> None:
+def test_a_saved_conversation_with_an_invalid_value_is_refused(key: str, wrong: object) -> None:
     saved = json.loads(ConversationState().to_json())
     with pytest.raises(InvalidPrompt):
         ConversationState.from_json(json.dumps({**saved, key: wrong}))

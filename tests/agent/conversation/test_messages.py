@@ -1,4 +1,4 @@
-"""What a model is sent and answers, written and read again."""
+"""Messages to and from a model, written as JSON and read again."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from toolcrib.core.errors import InvalidPrompt
 
 
 @given(MESSAGES)
-def test_a_message_that_was_written_as_json_is_read_as_it_was(message: Message) -> None:
+def test_a_message_written_as_json_is_read_unchanged(message: Message) -> None:
     assert read_message(json.loads(json.dumps(message.to_wire()))) == message
 
 
 @given(TOOLS)
-def test_a_tool_that_was_written_as_json_is_read_as_it_was(tool: ToolSpec) -> None:
+def test_a_tool_written_as_json_is_read_unchanged(tool: ToolSpec) -> None:
     assert read_tool(json.loads(json.dumps(tool.to_wire()))) == tool
 
 
-def test_what_is_usual_is_not_written() -> None:
+def test_default_values_are_not_written() -> None:
     assert ToolMessage("1", "add", "3").to_wire() == {"role": "tool", "call_id": "1", "name": "add", "content": "3"}
     assert AssistantMessage("Hm.").to_wire() == {"role": "assistant", "text": "Hm.", "calls": []}
     assert ToolSpec("add", "Add.", {}).to_wire() == {"name": "add", "description": "Add.", "input_schema": {}}
@@ -55,19 +55,19 @@ WRONG: list[object] = [
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_no_message_is_refused(wrong: object) -> None:
+def test_an_invalid_message_is_refused(wrong: object) -> None:
     with pytest.raises(InvalidPrompt, match="Not a saved"):
         read_message(wrong)
 
 
 @pytest.mark.parametrize("wrong", ["null", "[]", "{}"])
-def test_what_says_nothing_is_no_message(wrong: str) -> None:
+def test_an_empty_json_value_is_not_a_message(wrong: str) -> None:
     with pytest.raises(InvalidPrompt, match="Not a saved"):
         read_message(json.loads(wrong))
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)).map(lambda each: Usage(*each))))
-def test_what_requests_cost_adds_up(usages: list[Usage]) -> None:
+def test_usages_are_added(usages: list[Usage]) -> None:
     total = sum(usages, Usage())
     assert total.to_wire() == {
         "input": sum(each.input for each in usages),

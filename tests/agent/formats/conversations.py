@@ -1,4 +1,4 @@
-"""Made-up conversations, in which every call is answered before the model is asked again."""
+"""Generated conversations in which every call is answered before the next request to the model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SPECS = st.builds(ToolSpec, NAMES, TEXTS, st.just({"type": "object", "title": "Ã
 
 @st.composite
 def turns(draw: st.DrawFn, number: int) -> list[Message]:
-    """A question, an answer with calls, and their answers."""
+    """Draw a question, an answer with calls, and the results of the calls."""
     names = draw(st.lists(NAMES, max_size=3))
     calls = tuple(ToolCall(f"call_{number}_{at}", name, draw(ARGUMENTS)) for at, name in enumerate(names))
     asked: list[Message] = [UserMessage(draw(TEXTS)), AssistantMessage(draw(TEXTS), calls)]

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API: neutral messages become content blocks, and an answer's blocks go back whole."""
+"""Anthropic's Messages API: neutral messages become content blocks, and blocks of an answer are sent back unchanged."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def answer(*content: Json, stop: str = "end_turn", **more: Any) -> Json:
 
 
 def check_taken(messages: list[Json], tools: list[Json]) -> None:
-    """Raises what the API would say, unless it takes a request of these, with a question at its end."""
+    """Raise the error of the API if it would refuse these messages and tools, followed by a question."""
     body = {"model": "claude-opus-4-8", "max_tokens": 10, "tools": tools}
     asked = {"role": "user", "content": said("And now?")}
     headers = {"x-api-key": "any", "anthropic-version": "2026-10-21"}
@@ -54,12 +54,12 @@ def check_taken(messages: list[Json], tools: list[Json]) -> None:
 
 
 @given(conversations())
-def test_every_conversation_is_one_that_the_vendor_takes(told: tuple[Message, ...]) -> None:
+def test_the_vendor_accepts_every_conversation(told: tuple[Message, ...]) -> None:
     check_taken(anthropic_format.messages((HELLO, *told), KNOWN), anthropic_format.tools(KNOWN))
 
 
 @given(conversations(), TOOLS, st.data())
-def test_a_longer_conversation_begins_with_the_shorter(
+def test_a_longer_conversation_starts_with_the_same_messages(
     told: tuple[Message, ...], tools: list[ToolSpec], data: st.DataObject
 ) -> None:
     ends = [at for at, message in enumerate(told) if not isinstance(message, ToolMessage)] + [len(told)]
@@ -69,14 +69,14 @@ def test_a_longer_conversation_begins_with_the_shorter(
 
 
 @given(st.lists(SPECS, unique_by=lambda spec: spec.name), NAMES.map(str.upper))
-def test_one_more_tool_leaves_the_others_as_they_were(specs: list[ToolSpec], name: str) -> None:
+def test_adding_a_tool_does_not_change_the_other_tools(specs: list[ToolSpec], name: str) -> None:
     listed = anthropic_format.tools(specs)
 
     assert json.dumps(listed) == json.dumps(anthropic_format.tools(specs))
     assert anthropic_format.tools([*specs, ToolSpec(name, "", OBJECT)])[:-1] == listed
 
 
-def test_a_tool_is_written_as_it_is_and_a_deferred_one_is_held_back() -> None:
+def test_tools_are_written_in_the_vendor_form_with_deferred_tools_marked() -> None:
     written = {"name": "add", "description": "Add.", "input_schema": OBJECT}
 
     assert anthropic_format.tools([ADD, ToolSpec("sub", "", OBJECT)]) == [
@@ -93,7 +93,7 @@ def test_a_tool_is_written_as_it_is_and_a_deferred_one_is_held_back() -> None:
         ({"type": "object", "properties": {"$top": {}, "a.b-c": {}}}, {"type": "object", "properties": {"a.b-c": {}}}),
     ],
 )
-def test_of_a_schema_that_the_api_refuses_the_rest_is_told_in_words(schema: Json, taken: Json) -> None:
+def test_a_schema_that_the_api_refuses_is_reduced_and_described_in_text(schema: Json, taken: Json) -> None:
     (tool,) = anthropic_format.tools([ToolSpec("add", "Add.", schema)])
 
     assert tool["input_schema"] == taken
@@ -101,7 +101,7 @@ def test_of_a_schema_that_the_api_refuses_the_rest_is_told_in_words(schema: Json
     check_taken([], [tool])
 
 
-def test_all_answers_of_a_turn_stand_in_one_message() -> None:
+def test_all_results_of_a_turn_are_in_one_message() -> None:
     calls = (ToolCall("1", "add", '{"a": 1}'), ToolCall("2", "add", ""))
     told = (HELLO, AssistantMessage("Two.", calls), ToolMessage("1", "add", "3"), ToolMessage("2", "add", "No.", True))
 
@@ -125,7 +125,7 @@ def test_all_answers_of_a_turn_stand_in_one_message() -> None:
     ]
 
 
-def test_a_revealed_tool_is_referred_to_and_the_text_follows_all_answers() -> None:
+def test_a_revealed_tool_is_referenced_and_the_text_follows_all_results() -> None:
     calls = (ToolCall("1", "read_section", "{}"), ToolCall("2", "read_section", "{}"), ToolCall("3", "add", "{}"))
     told = (
         AssistantMessage("", calls),
@@ -143,7 +143,7 @@ def test_a_revealed_tool_is_referred_to_and_the_text_follows_all_answers() -> No
 
 
 @pytest.mark.parametrize("listed", [[READ], [READ, ADD]])
-def test_what_is_not_deferred_now_is_not_referred_to(listed: list[ToolSpec]) -> None:
+def test_a_tool_that_is_not_deferred_now_is_not_referenced(listed: list[ToolSpec]) -> None:
     told = (
         AssistantMessage("", (ToolCall("1", "read_section", "{}"),)),
         ToolMessage("1", "read_section", "# A", revealed=(DEFERRED_ADD,)),
@@ -154,7 +154,7 @@ def test_what_is_not_deferred_now_is_not_referred_to(listed: list[ToolSpec]) -> 
     ]
 
 
-def test_blank_texts_are_left_out_but_of_an_error_something_is_said() -> None:
+def test_blank_texts_are_omitted_except_in_error_results() -> None:
     calls = (ToolCall("1", "add", "{}"), ToolCall("2", "add", "{}"))
     told = (
         *(UserMessage(" "), HELLO, AssistantMessage("\n", calls)),
@@ -171,7 +171,7 @@ def test_blank_texts_are_left_out_but_of_an_error_something_is_said() -> None:
     ]
 
 
-def test_an_answer_goes_back_whole_and_in_its_order() -> None:
+def test_an_answer_is_sent_back_complete_and_in_order() -> None:
     blocks = [THOUGHT, *said("Let me "), *said("see."), {"type": "redacted_thinking", "data": "sealed"}, CALLED]
 
     read = anthropic_format.read_message(blocks)
@@ -183,7 +183,7 @@ def test_an_answer_goes_back_whole_and_in_its_order() -> None:
     assert anthropic_format.thoughts(read) == [THOUGHT, {"type": "redacted_thinking", "data": "sealed"}]
 
 
-def test_thoughts_that_were_cut_off_do_not_go_back() -> None:
+def test_truncated_thinking_is_not_sent_back() -> None:
     turn = anthropic_format.read_turn(answer(*said(" "), THOUGHT, stop="max_tokens"))
 
     assert turn.stop is Stop.LENGTH
@@ -194,7 +194,7 @@ def test_thoughts_that_were_cut_off_do_not_go_back() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", '{"a": NaN}', '{"a": 1e999}', "[" * 100_000])
-def test_arguments_that_are_no_object_are_kept_and_go_back_as_one(arguments: str) -> None:
+def test_invalid_arguments_are_preserved_and_sent_back_wrapped_in_an_object(arguments: str) -> None:
     (call,) = anthropic_format.read_calls([CALLED | {"input": arguments}])
     own = anthropic_format.read_message([CALLED | {"input": arguments}])
     of_another = AssistantMessage("", (call,), {"openai_responses": [{"type": "reasoning"}]})
@@ -205,7 +205,7 @@ def test_arguments_that_are_no_object_are_kept_and_go_back_as_one(arguments: str
         assert block == CALLED | {"input": {"malformed": arguments}}
 
 
-def test_names_and_ids_of_other_vendors_are_written_as_the_api_takes_them() -> None:
+def test_names_and_ids_of_other_vendors_become_valid_for_the_api() -> None:
     def turn(*ids: str) -> tuple[Message, ...]:
         calls = tuple(ToolCall(each, "functions.add" * 20, "{}") for each in ids)
         return HELLO, AssistantMessage("", calls), *(ToolMessage(each, "add", each) for each in ids)
@@ -218,7 +218,7 @@ def test_names_and_ids_of_other_vendors_are_written_as_the_api_takes_them() -> N
     assert [block["tool_use_id"] for block in results[:2]] == ["call_0", "call_2"]
 
 
-def test_an_id_of_another_vendor_is_not_one_that_there_is() -> None:
+def test_an_id_of_a_different_vendor_does_not_collide_with_an_existing_id() -> None:
     told = (
         *(HELLO, anthropic_format.read_message([CALLED]), ToolMessage("toolu_1", "read_section", "# A")),
         *(AssistantMessage("", (ToolCall("toolu_1", "add", "{}"),)), ToolMessage("toolu_1", "add", "3")),
@@ -238,11 +238,11 @@ def test_an_id_of_another_vendor_is_not_one_that_there_is() -> None:
         (answer(stop="refusal"), Stop.REFUSED),
     ],
 )
-def test_a_turn_ends_for_its_reason(told: Json, stop: Stop) -> None:
+def test_the_stop_reason_is_mapped(told: Json, stop: Stop) -> None:
     assert anthropic_format.read_turn(told).stop is stop
 
 
-def test_what_a_model_began_before_it_refused_is_neither_run_nor_sent_back() -> None:
+def test_partial_content_of_a_refused_answer_is_dropped() -> None:
     refused = anthropic_format.read_turn(
         answer(THOUGHT, CALLED, stop="refusal", stop_details={"explanation": "It is unsafe."})
     )
@@ -250,7 +250,7 @@ def test_what_a_model_began_before_it_refused_is_neither_run_nor_sent_back() -> 
     assert refused.message == AssistantMessage("It is unsafe.")
 
 
-def test_all_that_was_read_counts_as_input() -> None:
+def test_all_input_tokens_including_cached_ones_are_counted() -> None:
     told = {
         "input_tokens": 10,
         "cache_read_input_tokens": 60,
@@ -265,7 +265,7 @@ def test_all_that_was_read_counts_as_input() -> None:
     assert anthropic_format.read_turn(answer()).usage == Usage()
 
 
-def test_a_stream_is_joined_to_the_message_that_it_is_pieces_of() -> None:
+def test_stream_events_are_joined_to_the_complete_message() -> None:
     def piece(index: int, kind: str, **delta: str) -> Json:
         return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **delta}}
 

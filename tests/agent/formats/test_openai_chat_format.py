@@ -1,4 +1,4 @@
-"""Chat completions: neutral messages become the vendor's, and a vendor's answer becomes neutral, without a loss."""
+"""Chat Completions: neutral messages become the vendor's, and the vendor's answer becomes neutral, without loss."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def called(name: str = "add", arguments: Any = "{}", **more: Any) -> Json:
 
 
 @given(TEXTS, conversations())
-def test_every_conversation_is_one_that_the_vendor_takes(system: str, told: tuple[Message, ...]) -> None:
+def test_the_vendor_accepts_every_conversation(system: str, told: tuple[Message, ...]) -> None:
     check_messages(openai_chat_format.messages(system, told))
 
 
 @given(TEXTS, conversations(), st.data())
-def test_a_longer_conversation_begins_with_the_shorter(
+def test_a_longer_conversation_starts_with_the_same_messages(
     system: str, told: tuple[Message, ...], data: st.DataObject
 ) -> None:
     shorter = openai_chat_format.messages(system, told[: data.draw(st.integers(0, len(told)))])
@@ -50,7 +50,7 @@ def test_a_longer_conversation_begins_with_the_shorter(
 
 
 @given(st.lists(SPECS, unique_by=lambda spec: spec.name), SPECS)
-def test_one_more_tool_leaves_the_others_as_they_were(specs: list[ToolSpec], more: ToolSpec) -> None:
+def test_adding_a_tool_does_not_change_the_other_tools(specs: list[ToolSpec], more: ToolSpec) -> None:
     listed = openai_chat_format.tools(specs)
 
     assert json.dumps(listed) == json.dumps(openai_chat_format.tools(specs))
@@ -59,7 +59,7 @@ def test_one_more_tool_leaves_the_others_as_they_were(specs: list[ToolSpec], mor
         assert chat_tools({"model": "gpt-4.1", "tools": listed}) == [spec.name for spec in specs]
 
 
-def test_messages_are_written_as_the_vendor_has_them() -> None:
+def test_messages_are_written_in_the_vendor_form() -> None:
     calls = (ToolCall("call_1", "add", '{"a": 1}'), ToolCall("call_2", "add", "{"))
     told = (UserMessage("Add."), AssistantMessage("", calls), ToolMessage("call_1", "add", "2"))
 
@@ -76,7 +76,7 @@ def test_messages_are_written_as_the_vendor_has_them() -> None:
 
 
 @given(st.lists(st.sampled_from(['{"a": 1}', "{", "[]"]), max_size=3), TEXTS)
-def test_an_answer_goes_back_as_it_came(arguments: list[str], text: str) -> None:
+def test_an_answer_is_sent_back_unchanged(arguments: list[str], text: str) -> None:
     calls = [called(arguments=written, id=f"call_{at}") for at, written in enumerate(arguments)]
     message: Json = {"role": "assistant", "content": text or (None if calls else ""), "refusal": None}
     message |= {"tool_calls": calls} if calls else {}
@@ -87,7 +87,7 @@ def test_an_answer_goes_back_as_it_came(arguments: list[str], text: str) -> None
     assert openai_chat_format.messages("", [read]) == [{key: message[key] for key in message if key != "refusal"}]
 
 
-def test_what_a_server_adds_to_a_message_and_its_calls_goes_back_with_it() -> None:
+def test_extra_fields_of_a_message_and_its_calls_are_sent_back() -> None:
     signed = called(extra_content={"google": {"thought_signature": "c2ln"}})
     message = {
         "role": "assistant",
@@ -105,7 +105,7 @@ def test_what_a_server_adds_to_a_message_and_its_calls_goes_back_with_it() -> No
     ]
 
 
-def test_what_only_another_vendor_reads_is_passed_over() -> None:
+def test_native_content_of_other_vendors_is_ignored() -> None:
     message = AssistantMessage("Hi.", (ToolCall("call_1", "add", "{}"),), {"anthropic": [{"type": "thinking"}]})
 
     assert openai_chat_format.messages("", [message]) == [
@@ -113,7 +113,7 @@ def test_what_only_another_vendor_reads_is_passed_over() -> None:
     ]
 
 
-def test_compatible_servers_may_leave_out_ids_and_write_objects() -> None:
+def test_missing_ids_and_object_arguments_of_compatible_servers_are_accepted() -> None:
     message = {
         "tool_calls": [called(arguments={"a": "ä"}, id=""), called(arguments=None, id=None), called(arguments="")]
     }
@@ -138,11 +138,11 @@ def test_compatible_servers_may_leave_out_ids_and_write_objects() -> None:
         (completion({"refusal": "No."}), Stop.REFUSED),
     ],
 )
-def test_a_turn_ends_for_its_reason(answer: Json, stop: Stop) -> None:
+def test_the_stop_reason_is_mapped(answer: Json, stop: Stop) -> None:
     assert openai_chat_format.read_turn(answer).stop is stop
 
 
-def test_usage_is_read_where_there_is_any() -> None:
+def test_usage_is_read_if_present() -> None:
     used: Json = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5}}
     answer: Json = completion({"content": "Hi."})
     undetailed: Json = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": None}
@@ -156,7 +156,7 @@ EMPTY: list[Json] = [{}, {"choices": None}, {"choices": []}, {"choices": [{}]}]
 
 
 @pytest.mark.parametrize("answer", EMPTY)
-def test_an_answer_without_a_message_is_no_turn(answer: Json) -> None:
+def test_an_answer_without_a_message_is_a_retryable_error(answer: Json) -> None:
     with pytest.raises(ProviderFailed) as failed:
         openai_chat_format.read_turn(answer)
 
@@ -167,7 +167,7 @@ def chunk(delta: Json, finish_reason: str | None = None) -> Json:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
 
 
-def test_a_stream_is_joined_by_the_places_of_its_calls() -> None:
+def test_stream_chunks_are_joined_by_the_index_of_their_calls() -> None:
     joined = openai_chat_format.joined(
         [
             chunk({"role": "assistant", "content": "", "reasoning_content": "H"}),
@@ -190,7 +190,7 @@ def test_a_stream_is_joined_by_the_places_of_its_calls() -> None:
     assert (turn.stop, turn.usage) == (Stop.CALLS, Usage(4))
 
 
-def test_a_stream_without_places_begins_a_call_with_each_id() -> None:
+def test_without_an_index_each_new_id_in_a_stream_starts_a_call() -> None:
     joined = openai_chat_format.joined(
         [
             chunk({"tool_calls": [called(arguments="{")]}),
@@ -205,5 +205,5 @@ def test_a_stream_without_places_begins_a_call_with_each_id() -> None:
     )
 
 
-def test_a_stream_that_was_lost_has_no_reason_to_end() -> None:
+def test_an_interrupted_stream_has_no_finish_reason() -> None:
     assert openai_chat_format.joined([chunk({"content": "Hi"})])["choices"][0]["finish_reason"] is None

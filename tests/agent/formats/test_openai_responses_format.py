@@ -1,4 +1,4 @@
-"""Responses: neutral messages become items, and an answer's items go back whole, and bring tools."""
+"""Responses API: neutral messages become items, and items of an answer are sent back unchanged and can add tools."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def response(*output: Json, **more: Any) -> Json:
 
 
 @given(conversations(), st.booleans())
-def test_every_conversation_is_one_that_the_vendor_takes(told: tuple[Message, ...], searches: bool) -> None:
+def test_the_vendor_accepts_every_conversation(told: tuple[Message, ...], searches: bool) -> None:
     given_items = openai_responses_format.items(told, searches=searches)
 
     check_items(items_of(json.loads(json.dumps(given_items, allow_nan=False))), {}, stored=False)
 
 
 @given(conversations(), st.booleans(), st.data())
-def test_a_longer_conversation_begins_with_the_shorter(
+def test_a_longer_conversation_starts_with_the_same_items(
     told: tuple[Message, ...], searches: bool, data: st.DataObject
 ) -> None:
     shorter = openai_responses_format.items(told[: data.draw(st.integers(0, len(told)))], searches=searches)
@@ -67,14 +67,14 @@ def test_a_longer_conversation_begins_with_the_shorter(
 
 
 @given(st.lists(SPECS, unique_by=lambda spec: spec.name), TEXTS, st.booleans())
-def test_one_more_tool_leaves_the_others_as_they_were(specs: list[ToolSpec], name: str, searches: bool) -> None:
+def test_adding_a_tool_does_not_change_the_other_tools(specs: list[ToolSpec], name: str, searches: bool) -> None:
     listed = openai_responses_format.tools(specs, searches=searches)
 
     assert json.dumps(listed) == json.dumps(openai_responses_format.tools(specs, searches=searches))
     assert openai_responses_format.tools([*specs, ADD], searches=searches)[:-1] == listed
 
 
-def test_tools_are_functions_and_where_the_client_searches_reading_a_section_is_the_search() -> None:
+def test_tools_are_functions_and_with_client_search_read_section_is_the_search_tool() -> None:
     function = {"type": "function", "name": "add", "description": "Add.", "parameters": OBJECT, "strict": False}
     search = {
         "type": "tool_search",
@@ -94,7 +94,7 @@ def test_tools_are_functions_and_where_the_client_searches_reading_a_section_is_
     assert openai_responses_format.tools([held_back]) == [function | {"defer_loading": True}]
 
 
-def test_an_answer_goes_back_whole_and_in_its_order() -> None:
+def test_an_answer_is_sent_back_complete_and_in_order() -> None:
     read = openai_responses_format.read_message(response(REASONING, SAID, SOUGHT, CALLED))
 
     assert read.text == "Let me see."
@@ -106,7 +106,7 @@ def test_an_answer_goes_back_whole_and_in_its_order() -> None:
     assert json.loads(json.dumps(read.native)) == read.native
 
 
-def test_a_section_that_was_read_brings_its_tools_and_then_its_text() -> None:
+def test_a_section_that_was_read_adds_its_tools_and_then_its_text() -> None:
     read = openai_responses_format.read_message(response(SOUGHT, CALLED))
     answers = (ToolMessage("call_2", "read_section", "# Part", revealed=(ADD,)), ToolMessage("call_1", "add", "3"))
 
@@ -124,7 +124,7 @@ def test_a_section_that_was_read_brings_its_tools_and_then_its_text() -> None:
     ]
 
 
-def test_what_another_vendor_wrote_is_written_from_its_text_and_calls() -> None:
+def test_a_message_of_a_different_vendor_is_written_from_its_text_and_calls() -> None:
     call = ToolCall("toolu_1", "read_section", '{"section_key": "a"}')
     told = (
         UserMessage("Hello"),
@@ -145,7 +145,7 @@ def test_what_another_vendor_wrote_is_written_from_its_text_and_calls() -> None:
     assert searching[2]["arguments"] == {"section_key": "a"}
 
 
-def test_a_search_of_before_is_an_ordinary_call_once_nothing_is_searched() -> None:
+def test_a_former_search_is_an_ordinary_call_when_search_is_off() -> None:
     read = openai_responses_format.read_message(response(REASONING, SOUGHT))
 
     found = openai_responses_format.items([read, ToolMessage("call_2", "read_section", "# A", revealed=(ADD,))])
@@ -153,7 +153,7 @@ def test_a_search_of_before_is_an_ordinary_call_once_nothing_is_searched() -> No
     assert [item["type"] for item in found] == ["function_call", "function_call_output"]
 
 
-def test_thoughts_that_were_cut_off_do_not_go_back() -> None:
+def test_truncated_reasoning_is_not_sent_back() -> None:
     cut = response(REASONING, status="incomplete", incomplete_details={"reason": "max_output_tokens"})
 
     turn = openai_responses_format.read_turn(cut)
@@ -163,7 +163,7 @@ def test_thoughts_that_were_cut_off_do_not_go_back() -> None:
     assert openai_responses_format.items([openai_responses_format.read_message(response(SAID, REASONING))]) == [SAID]
 
 
-def test_what_openai_searches_itself_is_no_call() -> None:
+def test_a_search_hosted_by_openai_is_not_a_call() -> None:
     hosted = SOUGHT | {"execution": "server", "call_id": None}
 
     assert openai_responses_format.read_calls(response(hosted)) == ()
@@ -180,18 +180,18 @@ def test_what_openai_searches_itself_is_no_call() -> None:
         (response(SAID, status="incomplete", incomplete_details={"reason": "content_filter"}), Stop.REFUSED),
     ],
 )
-def test_a_turn_ends_for_its_reason(answer: Json, stop: Stop) -> None:
+def test_the_stop_reason_is_mapped(answer: Json, stop: Stop) -> None:
     assert openai_responses_format.read_turn(answer).stop is stop
 
 
-def test_usage_is_read_where_there_is_any() -> None:
+def test_usage_is_read_if_present() -> None:
     used = {"input_tokens": 9, "output_tokens": 3, "input_tokens_details": {"cached_tokens": 5}}
 
     assert openai_responses_format.read_turn(response(SAID, usage=used)).usage == Usage(9, 3, 5)
     assert openai_responses_format.read_turn(response(SAID, usage=None)).usage == Usage()
 
 
-def test_tools_that_another_call_than_a_search_brought_stand_after_its_answer() -> None:
+def test_tools_added_by_a_call_that_is_not_a_search_follow_its_result() -> None:
     expand = AssistantMessage("", (ToolCall("call_1", "expand_tool", '{"tool_id": "math.add"}'),))
     found = openai_responses_format.items(
         [expand, ToolMessage("call_1", "expand_tool", "{}", revealed=(ADD,))], searches=True
@@ -201,6 +201,6 @@ def test_tools_that_another_call_than_a_search_brought_stand_after_its_answer() 
     assert found[-1]["tools"] == openai_responses_format.tools([ADD])
 
 
-def test_a_search_says_under_which_name_the_prompt_speaks_of_it() -> None:
+def test_the_search_tool_mentions_the_name_that_prompts_use() -> None:
     (search,) = openai_responses_format.tools([READ], searches=True)
     assert search["description"] == "`read_section`: Read a section."

@@ -1,4 +1,4 @@
-"""What the tests of loops share."""
+"""Fixtures for the tests of loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.agent.loop.playing import Watched
 
 @pytest.fixture
 def watched() -> Generator[Watched]:
-    """Gives sessions; of each, all must hold that holds of every conversation, once the test is over."""
+    """Provide sessions, and check after the test that each follows the rules for all conversations."""
     sessions = Watched()
     yield sessions
     sessions.check()

@@ -1,6 +1,6 @@
-"""A program that plays one conversation, is killed at each of its events in turn, and goes on in another process.
+"""A program that plays one conversation, is killed at each of its events in turn, and continues in a new process.
 
-Run as `python -m tests.agent.loop.interrupted DELIVERY FOLDER`; what came of it is written to standard output as JSON.
+Run as `python -m tests.agent.loop.interrupted DELIVERY FOLDER`; the result is written to standard output as JSON.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from toolcrib.agent.loop.main import MainLoop
 from toolcrib.agent.sections import MarkdownSection, PromptTemplate, SectionVisibility
 
 _TRACE = re.compile(r"(@[0-9a-f]{24})\.[0-9a-f]+")
-"""Handles name the trace in which they were given out, which is drawn anew each time."""
+"""Handles contain the trace in which they were created, which is random."""
 
 
 class Play:
-    """One part of the conversation, in a process of its own; its folder is all that is left of it."""
+    """One part of the conversation, in its own process; only its folder survives."""
 
     def __init__(self, way: Way, folder: Path, kill_at: int | None) -> None:
         self.way, self.folder, self.kill_at = way, folder, kill_at
@@ -48,7 +48,7 @@ class Play:
         return await self.tool(f"extra {text}")
 
     def answer(self, request: ModelRequest) -> ModelTurn:
-        """Depends on the request alone, so that it goes on wherever it is."""
+        """Answer from the request alone, so that the answer is the same after a restart."""
         self.note("sent", _TRACE.sub(r"\1", wire(request)))
         return turn(request, self.step(request))
 
@@ -94,7 +94,7 @@ class Play:
 
 
 def in_a_process(play: Play) -> int:
-    """How a process ended that went on with it."""
+    """Continue the play in a forked process, and return its exit code."""
     if (child := os.fork()) == 0:
         anyio.run(play.go_on)
         os._exit(0)
@@ -122,9 +122,9 @@ def main(way: Way, folder: Path) -> None:
         return made
 
     whole = Play(way, fresh("whole"), None)
-    anyio.run(whole.go_on)  # here, so that those that are forked find all imported; no thread is left of it
+    anyio.run(whole.go_on)  # in this process, so that forked processes have all imports; it leaves no thread
     parts: list[dict[str, Any]] = []
-    for kill_at in range(1, whole.events):  # with the last one it has ended
+    for kill_at in range(1, whole.events):  # after the last event the conversation has ended
         place = fresh(str(kill_at))
         ended = in_a_process(Play(way, place, kill_at))
         before = what_came_of(place)

@@ -1,4 +1,4 @@
-"""Models that play a part, and what holds of every conversation, however it ended."""
+"""Models that follow a script, and checks that hold for every conversation."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from toolcrib.agent.loop.provider import Delivery
 from toolcrib.agent.session import Session
 
 Step = str | ModelTurn | Sequence[tuple[str, object]]
-"""A final answer, a turn as it is, or the names of calls with their arguments, as a text where they are no JSON."""
+"""A final answer, a complete turn, or names of calls with their arguments, as a string if they are not JSON."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How an adapter brings in tools."""
+    """How an adapter adds tools."""
 
     delivery: Delivery
     reveals_unlisted: bool = False
@@ -64,7 +64,7 @@ def turn(request: ModelRequest, step: Step) -> ModelTurn:
 
 
 def plays(*steps: Step | Callable[[ModelRequest], Step]) -> Answering:
-    """A model that takes one step after the other; a function is asked for its step."""
+    """A model that takes one step after the other; a function is called to get its step."""
     left = iter(steps)
 
     def answer(request: ModelRequest) -> ModelTurn:
@@ -83,13 +83,13 @@ def answers(request: ModelRequest) -> list[ToolMessage]:
 
 
 def offered(request: ModelRequest) -> set[str]:
-    """What a model may call."""
+    """The names of the tools that the model may call."""
     listed = {tool.name for tool in request.tools if not tool.is_deferred}
     return listed | {tool.name for message in answers(request) for tool in message.revealed}
 
 
 def handles(request: ModelRequest) -> dict[str, str]:
-    """By the names of the tools, what the answers say of tools without a name of their own."""
+    """Map tool names to handles in the answers, for tools that cannot be called by name."""
     found: dict[str, str] = {}
     for message in answers(request):
         for line in message.content.splitlines():
@@ -101,7 +101,7 @@ def handles(request: ModelRequest) -> dict[str, str]:
 
 
 def by_name_or_handle(request: ModelRequest, name: str, arguments: dict[str, Any]) -> tuple[str, object] | None:
-    """A call of the tool as the model can make it by now, if it can."""
+    """Return a call of the tool by name or handle if the model can make it, else None."""
     if name in offered(request):
         return name, arguments
     if (handle := handles(request).get(name)) is not None:
@@ -110,14 +110,14 @@ def by_name_or_handle(request: ModelRequest, name: str, arguments: dict[str, Any
 
 
 def wire(request: ModelRequest) -> str:
-    """The request in the order in which providers cache it."""
+    """Serialize the request in the order in which providers cache it."""
     parts: list[object] = [*(tool.to_wire() for tool in request.tools), request.system]
     parts += [message.to_wire() for message in request.messages]
     return "".join(json.dumps(part) + "\n" for part in parts)
 
 
 def check_answered(state: ConversationState) -> None:
-    """Every call has exactly one answer; they follow their turn, in the order of its calls."""
+    """Check that every call has exactly one answer, after its turn and in the order of the calls."""
     assert state.open_calls == ()
     assert state.answered == ()
     left = list(state.messages)
@@ -131,14 +131,14 @@ def check_answered(state: ConversationState) -> None:
 
 
 def check_saved(state: ConversationState) -> None:
-    """What is saved is what is read again, byte for byte."""
+    """Check that a saved state is read unchanged and saved with the same bytes."""
     saved = state.to_json()
     assert ConversationState.from_json(saved) == state
     assert ConversationState.from_json(saved).to_json() == saved
 
 
 class Watched:
-    """Sessions, with all that happened in them."""
+    """Sessions and the events that happened in them."""
 
     def __init__(self) -> None:
         self._begun: list[tuple[Session, ConversationState, list[ConversationEvent]]] = []

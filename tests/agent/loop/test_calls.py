@@ -1,4 +1,4 @@
-"""Calls of tools, however they end: each has one answer, which the model can act on."""
+"""Tool calls with every kind of result: each gets one answer that the model can act on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.anyio
 
 
 def prompt(*tools: ToolReference) -> Prompt[str]:
-    """One that shows these, and has something to read besides."""
+    """A prompt with these tools, and a summarized section."""
     more = MarkdownSection(
         "More", "more", "All.", summary="Short.", visibility=SectionVisibility.SUMMARY, tools=(late,)
     )
@@ -61,7 +61,7 @@ def fine(text: str = "fine") -> str:
 async def called(
     watched: Watched, tool: ToolReference, *calls: tuple[str, object], config: InnerLoopConfig | None = None
 ) -> list[ToolMessage]:
-    """The answers to calls of one turn, as the model reads them."""
+    """Return the answers to calls of one turn, as the model reads them."""
     adapter = INJECT.adapter(plays([*calls], "done"))
     loop = MainLoop(config=config or InnerLoopConfig())
     response = await loop.execute(prompt(tool, fine), session=watched.session(), adapter=adapter)
@@ -74,7 +74,7 @@ def code(message: ToolMessage) -> str:
     return json.loads(message.content)["error"]["code"]
 
 
-async def test_a_tool_that_raises_is_answered_with_what_it_raised(watched: Watched) -> None:
+async def test_a_tool_that_raises_is_answered_with_its_exception(watched: Watched) -> None:
     def broken() -> str:
         """Break."""
         raise RuntimeError("out of paper")
@@ -84,7 +84,7 @@ async def test_a_tool_that_raises_is_answered_with_what_it_raised(watched: Watch
     assert (other.is_error, other.content) == (False, "fine")
 
 
-async def test_a_tool_that_refuses_is_answered_with_an_error_that_is_not_too_long_either(watched: Watched) -> None:
+async def test_a_long_error_of_a_tool_is_shortened(watched: Watched) -> None:
     def refuses() -> str:
         """Refuse."""
         raise ToolFailed("no " * 1_000_000)
@@ -96,7 +96,7 @@ async def test_a_tool_that_refuses_is_answered_with_an_error_that_is_not_too_lon
     assert len(answer.content) < 200
 
 
-async def test_a_tool_that_hangs_is_given_up_and_the_others_of_its_turn_are_answered(watched: Watched) -> None:
+async def test_a_tool_that_hangs_times_out_and_the_other_calls_are_answered(watched: Watched) -> None:
     async def hangs() -> str:
         """Hang."""
         await anyio.sleep_forever()
@@ -110,7 +110,7 @@ async def test_a_tool_that_hangs_is_given_up_and_the_others_of_its_turn_are_answ
     assert other.content == "fine"
 
 
-async def test_what_a_tool_answers_after_it_was_given_up_is_dropped(watched: Watched) -> None:
+async def test_the_late_result_of_a_tool_that_timed_out_is_dropped(watched: Watched) -> None:
     go_on, answered = threading.Event(), threading.Event()
 
     def slow() -> str:
@@ -125,7 +125,7 @@ async def test_what_a_tool_answers_after_it_was_given_up_is_dropped(watched: Wat
     assert code(answer) == "SOURCE_UNAVAILABLE"
 
 
-async def test_ten_megabytes_are_cut_and_that_is_said(watched: Watched) -> None:
+async def test_a_large_result_is_shortened_and_the_omission_is_reported(watched: Watched) -> None:
     def huge() -> str:
         """Say a lot."""
         return "x" * 10_000_000
@@ -151,7 +151,9 @@ async def test_ten_megabytes_are_cut_and_that_is_said(watched: Watched) -> None:
     ],
     ids=["cut", "list", "text", "null", "nan", "deep", "deep-object", "deep-and-whole", "long-number", "half-a-pair"],
 )
-async def test_arguments_that_are_no_json_object_are_refused_and_nothing_runs(arguments: str, watched: Watched) -> None:
+async def test_arguments_that_are_not_a_json_object_are_refused_and_nothing_runs(
+    arguments: str, watched: Watched
+) -> None:
     ran: list[object] = []
 
     def careful(text: str = "") -> str:
@@ -166,7 +168,7 @@ async def test_arguments_that_are_no_json_object_are_refused_and_nothing_runs(ar
 
 
 @pytest.mark.parametrize("arguments", ["", "  \n"])
-async def test_no_arguments_at_all_are_an_empty_object(arguments: str, watched: Watched) -> None:
+async def test_blank_arguments_count_as_an_empty_object(arguments: str, watched: Watched) -> None:
     (answer,) = await called(watched, fine, ("fine", arguments))
     assert (answer.is_error, answer.content) == (False, "fine")
 
@@ -175,22 +177,20 @@ async def test_no_arguments_at_all_are_an_empty_object(arguments: str, watched: 
     "arguments",
     ['{"text": "\\ud800"}', '{"txet": "\\udfff"}', '{"\\ud800": 1}', '{"text": 1%s}' % ("0" * 30), '{"text": NaN}'],
 )
-async def test_arguments_that_cannot_be_sent_or_do_not_match_are_refused_in_words_that_can(
-    arguments: str, watched: Watched
-) -> None:
+async def test_invalid_arguments_are_refused_with_an_encodable_message(arguments: str, watched: Watched) -> None:
     (answer,) = await called(watched, fine, ("fine", arguments))
     assert code(answer) == "INVALID_ARGUMENTS"
     answer.content.encode()
 
 
 @pytest.mark.parametrize("name", ["", "\ud800", "x" * 1_000_000, "call_tool", "fíne"])
-async def test_a_tool_that_was_never_offered_does_not_exist(name: str, watched: Watched) -> None:
+async def test_calling_a_tool_that_was_never_offered_is_tool_not_found(name: str, watched: Watched) -> None:
     (answer,) = await called(watched, fine, (name, {}))
     assert code(answer) == "TOOL_NOT_FOUND"
     assert len(answer.content) < 1_000
 
 
-async def test_an_error_leads_to_a_tool_by_its_name_and_to_no_operation_that_the_model_lacks(watched: Watched) -> None:
+async def test_errors_refer_to_tools_by_name_and_only_to_available_operations(watched: Watched) -> None:
     def fee(days: int) -> int:
         """What it costs."""
         raise ToolFailed("the till is closed")
@@ -202,12 +202,12 @@ async def test_an_error_leads_to_a_tool_by_its_name_and_to_no_operation_that_the
     assert error["hints"][-1] == "Your tools are: read_section, fee, fine."
 
 
-async def test_a_name_that_is_nearly_right_is_answered_with_the_right_one(watched: Watched) -> None:
+async def test_a_misspelled_tool_name_is_answered_with_the_correct_name(watched: Watched) -> None:
     (answer,) = await called(watched, fine, ("fin", {}))
     assert json.loads(answer.content)["error"]["hints"] == ["Did you mean `fine`?"]
 
 
-async def test_what_a_tool_answers_with_besides_text_is_said_to_be_there(watched: Watched) -> None:
+async def test_non_text_content_of_a_result_is_described(watched: Watched) -> None:
     def many() -> ToolResult:
         """Answer with many things."""
         blocks: list[Mapping[str, Any]] = [
@@ -228,7 +228,7 @@ async def test_what_a_tool_answers_with_besides_text_is_said_to_be_there(watched
     assert answer.content == '{"größe": 1}'
 
 
-async def test_calls_of_one_turn_run_side_by_side_and_are_answered_in_their_order(watched: Watched) -> None:
+async def test_calls_of_one_turn_run_concurrently_and_are_answered_in_order(watched: Watched) -> None:
     second_is_done = anyio.Event()
 
     async def waits() -> str:
@@ -250,7 +250,7 @@ async def test_calls_of_one_turn_run_side_by_side_and_are_answered_in_their_orde
     assert ended == ["second", "first"]
 
 
-async def test_no_more_calls_run_at_once_than_are_allowed(watched: Watched) -> None:
+async def test_at_most_the_configured_number_of_calls_runs_at_once(watched: Watched) -> None:
     running, most = 0, 0
 
     async def counted() -> str:
@@ -270,7 +270,7 @@ async def test_no_more_calls_run_at_once_than_are_allowed(watched: Watched) -> N
     assert most == 3
 
 
-async def test_two_calls_of_one_id_are_the_providers_fault_and_nothing_runs(watched: Watched) -> None:
+async def test_duplicate_call_ids_in_one_turn_are_a_provider_error_and_nothing_runs(watched: Watched) -> None:
     ran: list[str] = []
 
     def noted() -> str:
@@ -286,7 +286,7 @@ async def test_two_calls_of_one_id_are_the_providers_fault_and_nothing_runs(watc
     assert ran == []
 
 
-async def test_ids_may_come_again_in_another_turn(watched: Watched) -> None:
+async def test_call_ids_may_be_reused_in_a_later_turn(watched: Watched) -> None:
     def answer(request: ModelRequest) -> ModelTurn:
         if len(request.messages) > 5:
             return ModelTurn(AssistantMessage("done"))
@@ -302,7 +302,7 @@ async def test_ids_may_come_again_in_another_turn(watched: Watched) -> None:
     ]  # fmt: skip
 
 
-async def test_a_restart_in_the_middle_of_a_batch_runs_the_other_calls_once_and_the_model_sees_them(
+async def test_a_restart_during_a_batch_runs_every_call_once_and_shows_its_result(
     watched: Watched,
 ) -> None:
     ran: list[str] = []
@@ -319,7 +319,7 @@ async def test_a_restart_in_the_middle_of_a_batch_runs_the_other_calls_once_and_
     await MainLoop().execute(prompt(noted), session=session, adapter=adapter)
 
     assert session.conversation.state.restarts == 1
-    assert sorted(ran) == ["a", "b"]  # side by side
+    assert sorted(ran) == ["a", "b"]  # concurrently
     a, opened, b, wrong, came = answers(adapter.requests[-1])
     assert (a.content, b.content, came.content) == ("noted a", "noted b", "late")
     assert not opened.is_error
@@ -328,13 +328,11 @@ async def test_a_restart_in_the_middle_of_a_batch_runs_the_other_calls_once_and_
 
 
 class Stopped(Exception):
-    """A test has seen enough."""
+    """Raised by a test that has seen enough."""
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_an_evaluation_that_is_cancelled_from_outside_leaves_every_call_answered_and_can_be_gone_on_with(
-    way: Way, watched: Watched
-) -> None:
+async def test_a_cancelled_evaluation_leaves_no_open_call_and_can_be_continued(way: Way, watched: Watched) -> None:
     scope, quick_is_answered = anyio.CancelScope(), anyio.Event()
     ran: list[str] = []
 
@@ -378,7 +376,7 @@ async def test_an_evaluation_that_is_cancelled_from_outside_leaves_every_call_an
     assert sorted(ran) == ["cancels", "quick"]
 
 
-async def test_a_tool_that_swallows_its_cancellation_is_answered_once_too(watched: Watched) -> None:
+async def test_a_tool_that_ignores_cancellation_is_answered_once(watched: Watched) -> None:
     scope = anyio.CancelScope()
 
     async def stubborn() -> str:
@@ -399,7 +397,7 @@ async def test_a_tool_that_swallows_its_cancellation_is_answered_once_too(watche
 
 @dataclass(frozen=True)
 class Person:
-    """Approves, or does not."""
+    """A person who gives one answer to every request for approval."""
 
     answer: str
     capabilities: Mapping[str, Any] = field(default_factory=lambda: {"elicitation": {}})
@@ -414,12 +412,12 @@ class Person:
         return None
 
     def log(self, params: Mapping[str, Any]) -> None:
-        """Nobody listens."""
+        """Ignore the log message."""
 
 
 @pytest.mark.parametrize("way", [INJECT, PROXY, RESTART], ids=str)
 @pytest.mark.parametrize("action", ["accept", "decline"])
-async def test_a_person_is_asked_on_the_way(way: Way, action: str, watched: Watched) -> None:
+async def test_a_person_is_asked_for_approval_before_a_call_runs(way: Way, action: str, watched: Watched) -> None:
     crib, person, ran = Toolcrib(policy=Rules((), Access.ASK)), Person(action), list[str]()
 
     def risky() -> str:
@@ -439,7 +437,7 @@ async def test_a_person_is_asked_on_the_way(way: Way, action: str, watched: Watc
     assert ran == (["ran"] * 2 if action == "accept" else [])
 
 
-async def test_where_nobody_can_be_asked_nothing_runs(watched: Watched) -> None:
+async def test_without_a_person_to_ask_nothing_runs(watched: Watched) -> None:
     crib = Toolcrib(policy=Rules((), Access.ASK))
     session = watched.watch(Session(crib, CallContext(client=SilentClient({}))))
     adapter = INJECT.adapter(plays([("fine", {})], "done"))

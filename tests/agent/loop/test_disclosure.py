@@ -1,4 +1,4 @@
-"""Sections that a model opens in the middle of a conversation, and their tools, whichever way they are brought in."""
+"""Sections that a model opens during a conversation, and their tools, with every delivery."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ NESTED = PromptTemplate[str](
 
 
 def call(name: str, **arguments: object) -> Callable[[ModelRequest], Step]:
-    """A call by name, or by handle where the tool has no name."""
+    """A call by name, or by handle if the tool has no name."""
 
     def step(request: ModelRequest) -> Step:
         made = by_name_or_handle(request, name, arguments)
@@ -92,9 +92,7 @@ def call(name: str, **arguments: object) -> Callable[[ModelRequest], Step]:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_two_levels_of_nesting_reach_the_leaf_in_two_expansions_and_no_tool_is_told_of_before(
-    way: Way, watched: Watched
-) -> None:
+async def test_a_nested_tool_becomes_callable_after_two_expansions_and_not_before(way: Way, watched: Watched) -> None:
     session = watched.session()
     adapter = way.adapter(plays([read("sums")], [read("sums.products")], call("multiply", a=6, b=7), "42"))
 
@@ -116,7 +114,7 @@ async def test_two_levels_of_nesting_reach_the_leaf_in_two_expansions_and_no_too
         ]
 
 
-async def test_each_way_tells_of_a_tool_in_its_own_place(watched: Watched) -> None:
+async def test_each_delivery_shows_a_new_tool_in_its_own_way(watched: Watched) -> None:
     async def requests(way: Way) -> tuple[ModelRequest, ModelRequest]:
         adapter = way.adapter(plays([read("sums")], "done"))
         await MAIN.execute(NESTED, session=watched.session(), adapter=adapter)
@@ -151,7 +149,7 @@ async def test_each_way_tells_of_a_tool_in_its_own_place(watched: Watched) -> No
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_a_section_that_is_read_twice_in_one_turn_brings_its_tools_once(way: Way, watched: Watched) -> None:
+async def test_reading_a_section_twice_in_one_turn_adds_its_tools_once(way: Way, watched: Watched) -> None:
     session = watched.session()
     adapter = way.adapter(plays([read("sums"), read("sums")], call("add", a=1, b=2), "3"))
 
@@ -166,7 +164,7 @@ async def test_a_section_that_is_read_twice_in_one_turn_brings_its_tools_once(wa
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_two_sections_read_in_one_turn_are_both_open(way: Way, watched: Watched) -> None:
+async def test_two_sections_read_in_one_turn_are_both_opened(way: Way, watched: Watched) -> None:
     session = watched.session()
     template = PromptTemplate[str]("tests", "two", [closed("sums", add), closed("products", multiply)])
     adapter = way.adapter(
@@ -181,7 +179,7 @@ async def test_two_sections_read_in_one_turn_are_both_open(way: Way, watched: Wa
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_a_part_of_a_section_is_read_in_the_turn_in_which_that_is_opened(way: Way, watched: Watched) -> None:
+async def test_a_subsection_can_be_read_in_the_turn_that_opens_its_section(way: Way, watched: Watched) -> None:
     adapter = way.adapter(plays([read("sums"), read("sums.products")], call("multiply", a=6, b=7), "42"))
     await MAIN.execute(NESTED, session=watched.session(), adapter=adapter)
     assert answers(adapter.requests[-1])[-1].content == "42"
@@ -189,7 +187,7 @@ async def test_a_part_of_a_section_is_read_in_the_turn_in_which_that_is_opened(w
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("order", [0, 1], ids=["section-first", "tool-first"])
-async def test_a_tool_called_in_the_turn_that_opens_its_section_is_refused_and_may_be_called_in_the_next(
+async def test_a_tool_called_in_the_turn_that_opens_its_section_is_refused_until_the_next(
     way: Way, order: int, watched: Watched
 ) -> None:
     ran: list[int] = []
@@ -213,7 +211,7 @@ async def test_a_tool_called_in_the_turn_that_opens_its_section_is_refused_and_m
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_a_tool_called_before_its_section_was_read_does_not_exist(way: Way, watched: Watched) -> None:
+async def test_a_tool_called_before_its_section_is_opened_is_not_found(way: Way, watched: Watched) -> None:
     adapter = way.adapter(plays([("multiply", {"a": 1, "b": 1}), ("invented", {})], [read("words")], "done"))
 
     await MAIN.execute(NESTED, session=watched.session(), adapter=adapter)
@@ -226,7 +224,7 @@ async def test_a_tool_called_before_its_section_was_read_does_not_exist(way: Way
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_a_section_that_is_not_there_is_answered_with_what_was_probably_meant(way: Way, watched: Watched) -> None:
+async def test_an_unknown_section_is_answered_with_a_suggestion(way: Way, watched: Watched) -> None:
     wrong: Step = [
         read("sum"),
         read("sums.products"),
@@ -258,7 +256,7 @@ async def test_a_section_without_tools_opens_without_a_restart(watched: Watched)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_of_two_tools_of_one_name_the_second_is_skipped_reported_and_warned_of(
+async def test_the_second_of_two_tools_with_one_name_is_skipped_and_reported(
     way: Way, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     def shared(text: str) -> str:
@@ -279,7 +277,7 @@ async def test_of_two_tools_of_one_name_the_second_is_skipped_reported_and_warne
     with caplog.at_level(logging.WARNING, "toolcrib.agent.loop"):
         await MAIN.execute(template.bind(), session=session, adapter=adapter)
 
-    if way is PROXY:  # handles differ, so nothing collides
+    if way is PROXY:  # handles differ, so names do not collide
         assert not any(isinstance(event, NameCollided) for event in watched.events(session))
         return
     assert NameCollided("shared", "two") in watched.events(session)
@@ -289,7 +287,7 @@ async def test_of_two_tools_of_one_name_the_second_is_skipped_reported_and_warne
     assert {tool.description for tool in tools} == {"Say it once."}
 
 
-async def test_a_tool_that_is_called_like_an_operation_of_ours_runs_where_that_is_not_offered(watched: Watched) -> None:
+async def test_a_tool_with_the_name_of_an_operation_runs_if_the_operation_is_not_offered(watched: Watched) -> None:
     def read_section(section_key: str) -> str:
         """Read a section of a book."""
         return f"the book's {section_key}"
@@ -303,9 +301,7 @@ async def test_a_tool_that_is_called_like_an_operation_of_ours_runs_where_that_i
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_where_the_configuration_forbids_it_nothing_is_brought_in_without_a_restart(
-    way: Way, watched: Watched
-) -> None:
+async def test_without_dynamic_tools_a_section_with_tools_opens_with_a_restart(way: Way, watched: Watched) -> None:
     session = watched.session()
     adapter = way.adapter(plays([read("sums")], call("add", a=1, b=2), "3"))
     loop = MainLoop(config=InnerLoopConfig(supports_dynamic_tools=False))
@@ -335,7 +331,7 @@ WEATHER = PromptTemplate[str]("tests", "catalog", [CatalogSection("Tools", "tool
 @pytest.mark.parametrize(
     "asked_for", [{"tool_id": "functions.weather"}, {"tool_ids": ["functions.weather"]}], ids=["one", "several"]
 )
-async def test_a_section_of_the_catalog_gives_pointers_and_a_tool_is_called_once_it_is_expanded(
+async def test_a_catalog_section_lists_pointers_and_an_expanded_tool_can_be_called(
     way: Way, asked_for: dict[str, object], watched: Watched
 ) -> None:
     crib, asked = catalog()
@@ -356,7 +352,7 @@ async def test_a_section_of_the_catalog_gives_pointers_and_a_tool_is_called_once
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_what_cannot_be_expanded_is_said_beside_what_could(way: Way, watched: Watched) -> None:
+async def test_tools_that_cannot_be_expanded_are_reported_next_to_expanded_ones(way: Way, watched: Watched) -> None:
     crib, _ = catalog()
     ids = {"tool_ids": ["functions.weather", "functions.wether"]}
     adapter = way.adapter(plays([("expand_tool", ids)], [("expand_tool", ids)], "done"))
@@ -368,7 +364,7 @@ async def test_what_cannot_be_expanded_is_said_beside_what_could(way: Way, watch
         assert (error["tool_id"], error["error"]["code"]) == ("functions.wether", "TOOL_NOT_FOUND")
 
 
-async def test_a_section_of_the_catalog_names_every_tool_of_its_category_but_no_more_than_a_prompt_should_hold(
+async def test_a_catalog_section_lists_the_tools_of_its_category_up_to_a_limit(
     watched: Watched,
 ) -> None:
     async def named(count: int) -> list[str]:
@@ -384,7 +380,7 @@ async def test_a_section_of_the_catalog_names_every_tool_of_its_category_but_no_
     assert len(await named(MAX_POINTERS + 30)) == MAX_POINTERS
 
 
-async def test_operations_are_given_to_a_loop_that_asks_for_them(watched: Watched) -> None:
+async def test_operations_are_offered_if_the_loop_is_configured_with_them(watched: Watched) -> None:
     crib, asked = catalog()
     template = PromptTemplate[str]("tests", "bare", [MarkdownSection("Task", "task", "Find out.")])
     config = InnerLoopConfig(operations=("call_tool", "search_tools", "expand_tool"))
@@ -412,7 +408,7 @@ async def test_operations_are_given_to_a_loop_that_asks_for_them(watched: Watche
     [("expand_tool", {"tool_id": "functions.weather"}), ("search_tools", {"query": "weather", "detail_level": "full"})],
     ids=["expanded", "searched-in-full"],
 )
-async def test_what_an_operation_of_a_loop_shows_in_full_can_be_called_every_way(
+async def test_a_tool_shown_in_full_by_an_operation_can_be_called_with_every_delivery(
     way: Way, shown_by: tuple[str, object], watched: Watched
 ) -> None:
     crib, asked = catalog()
@@ -437,7 +433,7 @@ async def test_what_an_operation_of_a_loop_shows_in_full_can_be_called_every_way
     assert asked == ["Ulm"]
 
 
-async def test_a_loop_that_may_only_call_what_reads_is_given_no_other_way_to_call(watched: Watched) -> None:
+async def test_a_loop_with_only_read_only_calls_offers_no_other_call_operation(watched: Watched) -> None:
     adapter = PROXY.adapter(plays("done"))
     config = InnerLoopConfig(operations=("expand_tool", "call_read_only_tool"))
     template = PromptTemplate[str]("tests", "bare", [MarkdownSection("Task", "task", "Find out.")])
@@ -445,14 +441,14 @@ async def test_a_loop_that_may_only_call_what_reads_is_given_no_other_way_to_cal
     assert [tool.name for tool in adapter.requests[0].tools] == ["expand_tool", "call_read_only_tool"]
 
 
-async def test_what_is_no_operation_cannot_be_given_to_a_loop() -> None:
+async def test_a_loop_with_an_unknown_operation_is_refused() -> None:
     loop = MainLoop(config=InnerLoopConfig(operations=("delete_everything",)))
     with pytest.raises(InvalidPrompt, match="delete_everything"):
         await loop.execute(NESTED, session=Toolcrib().session(), adapter=ScriptedAdapter([]))
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_a_tool_of_a_section_that_the_principal_may_not_see_is_not_offered(way: Way, watched: Watched) -> None:
+async def test_a_section_tool_that_the_principal_may_not_see_is_not_offered(way: Way, watched: Watched) -> None:
     crib = Toolcrib(policy=Rules((Rule(Access.HIDDEN, tools=("functions.secret",)),), Access.CALL))
 
     @crib.add
@@ -478,7 +474,7 @@ async def test_a_tool_of_a_section_that_the_principal_may_not_see_is_not_offered
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_a_function_of_a_section_that_the_policy_hides_is_not_offered_and_the_section_is_read(
+async def test_a_section_function_that_the_policy_hides_is_not_offered_but_the_section_is_read(
     way: Way, watched: Watched
 ) -> None:
     crib = Toolcrib(policy=Rules((Rule(Access.HIDDEN, tools=("*.multiply",)),), Access.CALL))
@@ -495,7 +491,7 @@ async def test_a_function_of_a_section_that_the_policy_hides_is_not_offered_and_
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_a_tool_that_an_open_section_has_as_well_is_not_brought_again(way: Way, watched: Watched) -> None:
+async def test_a_tool_of_an_open_section_is_not_added_again_by_a_second_section(way: Way, watched: Watched) -> None:
     crib, asked = catalog()
     weather = "functions.weather"
     shown = MarkdownSection("Shown", "shown", "Look.", tools=(weather,))
@@ -511,7 +507,7 @@ async def test_a_tool_that_an_open_section_has_as_well_is_not_brought_again(way:
     assert asked == ["Ulm"]
 
 
-async def test_a_request_never_holds_deferred_tools_alone(watched: Watched) -> None:
+async def test_a_request_never_has_only_deferred_tools(watched: Watched) -> None:
     absent = MarkdownSection("Absent", "absent", "Not there.", tools=(add,), enabled=False)
     template = PromptTemplate[str]("tests", "absent", [MarkdownSection("Task", "task", "Do it."), absent])
     adapter = DEFER.adapter(plays("done"))
@@ -519,7 +515,7 @@ async def test_a_request_never_holds_deferred_tools_alone(watched: Watched) -> N
     assert adapter.requests[0].tools == ()
 
 
-async def test_a_function_of_a_section_that_fails_ends_in_an_answer(watched: Watched) -> None:
+async def test_an_error_in_a_section_function_is_answered_as_an_error(watched: Watched) -> None:
     def seen(params: None, state: object) -> SectionVisibility:
         if getattr(state, "overrides", None):
             raise RuntimeError("the author's mistake")
@@ -536,7 +532,7 @@ async def test_a_function_of_a_section_that_fails_ends_in_an_answer(watched: Wat
     assert "the author's mistake" not in refused.content
 
 
-async def test_events_come_in_their_order(watched: Watched) -> None:
+async def test_events_of_each_delivery_are_in_order(watched: Watched) -> None:
     async def names(way: Way) -> list[str]:
         session = watched.session()
         steps = plays([read("sums")], call("add", a=1, b=2), "3")
@@ -554,7 +550,7 @@ async def test_events_come_in_their_order(watched: Watched) -> None:
     assert await names(RESTART) == [began, *restart, began, *answered, *ended]
 
 
-async def test_tools_that_are_injected_are_told_of_with_their_section(watched: Watched) -> None:
+async def test_injected_tools_are_reported_with_their_section(watched: Watched) -> None:
     session = watched.session()
     await MAIN.execute(NESTED, session=session, adapter=INJECT.adapter(plays([read("sums")], "done")))
     (injected,) = [event for event in watched.events(session) if isinstance(event, ToolsInjected)]
@@ -562,7 +558,7 @@ async def test_tools_that_are_injected_are_told_of_with_their_section(watched: W
     assert SetVisibilityOverride(("sums",), SectionVisibility.FULL) in watched.events(session)
 
 
-async def test_a_second_evaluation_goes_on_with_what_was_said_and_opened(watched: Watched) -> None:
+async def test_a_second_evaluation_continues_with_earlier_messages_and_open_sections(watched: Watched) -> None:
     session = watched.session()
     first = INJECT.adapter(plays([read("sums")], "opened"))
     await MAIN.execute(NESTED, session=session, adapter=first, request="Open it.")
@@ -577,7 +573,7 @@ async def test_a_second_evaluation_goes_on_with_what_was_said_and_opened(watched
     assert "add" in offered(second.requests[0])
 
 
-def test_without_an_event_loop_an_evaluation_is_run_in_one_of_its_own(watched: Watched) -> None:
+def test_execute_sync_runs_an_evaluation_in_its_own_event_loop(watched: Watched) -> None:
     class Entered(ScriptedAdapter):
         entered: int = 0
 
@@ -590,14 +586,14 @@ def test_without_an_event_loop_an_evaluation_is_run_in_one_of_its_own(watched: W
     assert (response.output, adapter.entered) == ("done", 1)
 
 
-async def test_text_is_heard_as_it_comes(watched: Watched) -> None:
+async def test_text_is_passed_to_the_listener(watched: Watched) -> None:
     heard: list[str] = []
     adapter = INJECT.adapter(plays([read("sums")], "done"))
     await MAIN.execute(NESTED, session=watched.session(), adapter=adapter, on_text=heard.append)
     assert heard == ["done"]
 
 
-async def test_what_is_asked_besides_the_prompt_may_be_nothing(watched: Watched) -> None:
+async def test_a_request_without_text_still_has_one_user_message(watched: Watched) -> None:
     asked: list[ModelRequest] = []
 
     def answer(request: ModelRequest) -> ModelTurn:
@@ -610,7 +606,7 @@ async def test_what_is_asked_besides_the_prompt_may_be_nothing(watched: Watched)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_operations_tell_nothing_of_the_tools_of_sections_that_are_closed(way: Way, watched: Watched) -> None:
+async def test_operations_do_not_reveal_tools_of_closed_sections(way: Way, watched: Watched) -> None:
     section = MarkdownSection("Sums", "sums", "How to add.", "Sums.", SUMMARY, [add])
     prompt = PromptTemplate("tests", "closed", [section]).bind()
     adapter = way.adapter(

@@ -1,4 +1,4 @@
-"""How an evaluation ends: with an answer of the type that was asked for, or with an error, and never half-way."""
+"""The end of an evaluation: an answer of the requested type, or an error."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def prompt(output: object) -> Prompt[object]:
         (int | None, "null", None),
     ],
 )
-async def test_the_final_answer_is_of_the_type_that_was_asked_for(
+async def test_the_final_answer_has_the_requested_type(
     output: object, text: str, value: object, watched: Watched
 ) -> None:
     adapter = INJECT.adapter(plays(text))
@@ -98,7 +98,7 @@ async def test_the_final_answer_is_of_the_type_that_was_asked_for(
     assert response.usage == Usage(10, 1)
 
 
-async def test_a_provider_is_told_the_schema_of_an_answer_that_is_not_text(watched: Watched) -> None:
+async def test_the_provider_gets_the_schema_of_an_answer_that_is_not_a_string(watched: Watched) -> None:
     adapter = INJECT.adapter(plays('{"total": 3}'))
     await MainLoop().execute(prompt(Total), session=watched.session(), adapter=adapter)
     schema = adapter.requests[0].output_schema
@@ -111,7 +111,7 @@ async def test_a_provider_is_told_the_schema_of_an_answer_that_is_not_text(watch
 
 
 @pytest.mark.parametrize("wrong", ["three", '{"total": "many"}', "", "[" * 10_000, "\ud800", '{"total": 1', "null"])
-async def test_a_model_is_told_what_is_wrong_with_its_answer_and_may_repair_it(wrong: str, watched: Watched) -> None:
+async def test_a_model_is_told_why_its_answer_is_invalid_and_may_repair_it(wrong: str, watched: Watched) -> None:
     session = watched.session()
     adapter = INJECT.adapter(plays(wrong, '{"total": 3}'))
     response = await MainLoop().execute(prompt(Total), session=session, adapter=adapter)
@@ -123,7 +123,7 @@ async def test_a_model_is_told_what_is_wrong_with_its_answer_and_may_repair_it(w
 
 
 @pytest.mark.parametrize("output", [Total, int | None, Report, list[int]])
-async def test_repairs_are_bounded(output: object, watched: Watched) -> None:
+async def test_the_number_of_repairs_is_limited(output: object, watched: Watched) -> None:
     adapter = INJECT.adapter(lambda request: turn(request, "never"))
     with pytest.raises(InvalidOutput) as raised:
         await MainLoop(config=InnerLoopConfig(repair_turns=3)).execute(
@@ -133,7 +133,7 @@ async def test_repairs_are_bounded(output: object, watched: Watched) -> None:
     assert raised.value.details["problems"]
 
 
-async def test_what_did_not_end_well_can_be_gone_on_with(watched: Watched) -> None:
+async def test_a_session_can_be_used_again_after_a_failed_evaluation(watched: Watched) -> None:
     session = watched.session()
     config = InnerLoopConfig(repair_turns=0)
     with pytest.raises(InvalidOutput):
@@ -149,21 +149,21 @@ def for_ever(request: ModelRequest) -> ModelTurn:
     return turn(request, [("again", {}), ("invented", {}), ("again", "{")])
 
 
-async def test_a_model_that_goes_on_for_ever_is_stopped_after_its_turns(watched: Watched) -> None:
+async def test_an_endless_model_is_stopped_at_the_turn_limit(watched: Watched) -> None:
     adapter = INJECT.adapter(for_ever)
     with pytest.raises(BudgetExceeded, match="7 turns"):
         await MainLoop(config=InnerLoopConfig(max_turns=7)).execute(PLAIN, session=watched.session(), adapter=adapter)
     assert len(adapter.requests) == 7
 
 
-async def test_a_model_is_stopped_after_its_tokens(watched: Watched) -> None:
+async def test_a_model_is_stopped_at_the_token_limit(watched: Watched) -> None:
     adapter = INJECT.adapter(for_ever)
     with pytest.raises(BudgetExceeded, match="limit of 30 tokens is reached: 33 were used"):
         await MainLoop(config=InnerLoopConfig(max_tokens=30)).execute(PLAIN, session=watched.session(), adapter=adapter)
     assert len(adapter.requests) == 3
 
 
-async def test_a_larger_budget_goes_on_where_a_smaller_one_ended(watched: Watched) -> None:
+async def test_a_larger_budget_continues_an_evaluation_that_exceeded_its_budget(watched: Watched) -> None:
     session = watched.session()
     loop = MainLoop(config=InnerLoopConfig(max_turns=2, max_tokens=30))
     with pytest.raises(BudgetExceeded):
@@ -179,7 +179,7 @@ async def test_a_larger_budget_goes_on_where_a_smaller_one_ended(watched: Watche
     assert "Not heard." not in users
 
 
-async def test_a_provider_that_does_not_answer_ends_with_the_time(watched: Watched) -> None:
+async def test_a_provider_that_does_not_answer_hits_the_time_limit(watched: Watched) -> None:
     async def silent(request: ModelRequest) -> ModelTurn:
         await anyio.sleep_forever()
         raise AssertionError
@@ -190,7 +190,7 @@ async def test_a_provider_that_does_not_answer_ends_with_the_time(watched: Watch
         )
 
 
-async def test_a_tool_that_hangs_ends_with_the_time_and_is_answered(watched: Watched) -> None:
+async def test_a_tool_that_hangs_is_answered_with_an_error_at_the_time_limit(watched: Watched) -> None:
     async def hangs() -> str:
         """Hang."""
         await anyio.sleep_forever()
@@ -206,7 +206,7 @@ async def test_a_tool_that_hangs_ends_with_the_time_and_is_answered(watched: Wat
 
 
 @pytest.mark.parametrize("timeout_s", [None, 300.0])
-async def test_what_an_adapter_raises_is_not_taken_for_the_end_of_the_time(
+async def test_a_timeout_error_of_an_adapter_is_not_the_time_limit_of_the_loop(
     timeout_s: float | None, watched: Watched
 ) -> None:
     def answer(request: ModelRequest) -> ModelTurn:
@@ -222,7 +222,7 @@ async def test_what_an_adapter_raises_is_not_taken_for_the_end_of_the_time(
 
 
 def many(count: int) -> Prompt[str]:
-    """Sections, each of which opens with a restart."""
+    """A prompt with sections that each open with a restart."""
     sections = [
         MarkdownSection(f"S{at}", f"s{at}", "All.", summary="Short.", visibility=SectionVisibility.SUMMARY,
                         tools=(lambda_named(at),))
@@ -240,7 +240,7 @@ def lambda_named(at: int):
     return tool
 
 
-async def test_restarts_are_bounded_and_what_is_left_goes_on_with_the_next_evaluation(watched: Watched) -> None:
+async def test_the_number_of_restarts_is_limited_and_the_next_evaluation_continues(watched: Watched) -> None:
     template = many(12)
     session = watched.session()
     steps: list[Step] = [[read(f"s{at}")] for at in range(12)]
@@ -258,7 +258,7 @@ async def test_restarts_are_bounded_and_what_is_left_goes_on_with_the_next_evalu
     assert {tool.name for tool in adapter.requests[-1].tools} == {"read_section", *(f"tool{at}" for at in range(12))}
 
 
-async def test_without_a_main_loop_a_restart_is_an_error_that_says_what_to_open(watched: Watched) -> None:
+async def test_without_a_main_loop_a_restart_raises_an_error_with_the_sections_to_open(watched: Watched) -> None:
     session = watched.session()
     with pytest.raises(VisibilityExpansionRequired) as raised:
         await RESTART.adapter(plays([read("s1"), read("s0")])).evaluate(many(2), session=session)
@@ -274,7 +274,7 @@ async def test_without_a_main_loop_a_restart_is_an_error_that_says_what_to_open(
 
 
 class Trying:
-    """An inner loop whose pauses are noted and not waited for."""
+    """An inner loop that records its pauses instead of waiting."""
 
     def __init__(self, watched: Watched, *failures: ProviderFailed, retries: int = 4) -> None:
         self.pauses: list[float] = []
@@ -303,20 +303,20 @@ def busy(retry_after_s: float | None = None) -> ProviderFailed:
     return ProviderFailed("busy", retryable=True, retry_after_s=retry_after_s)
 
 
-async def test_what_may_work_later_is_tried_again_after_longer_and_longer_pauses(watched: Watched) -> None:
+async def test_a_retryable_error_is_retried_with_growing_pauses(watched: Watched) -> None:
     trying = Trying(watched, *[busy()] * 8, retries=8)
     assert (await trying.loop.run()).output == "done"
     assert trying.pauses == [min(FIRST_PAUSE_S * 2**at, LAST_PAUSE_S) for at in range(8)]
     assert len({id(request) for request in trying.adapter.requests}) == 1, "the same request each time"
 
 
-async def test_a_provider_is_tried_again_when_it_said(watched: Watched) -> None:
+async def test_a_retry_waits_as_long_as_the_provider_requested(watched: Watched) -> None:
     trying = Trying(watched, busy(7.5), busy(0.0), busy(), retries=4)
     assert (await trying.loop.run()).output == "done"
     assert trying.pauses == [7.5, 0.0, FIRST_PAUSE_S * 4]
 
 
-async def test_a_provider_that_keeps_failing_is_given_up(watched: Watched) -> None:
+async def test_a_provider_that_keeps_failing_is_not_retried_forever(watched: Watched) -> None:
     trying = Trying(watched, *[busy()] * 9, retries=2)
     with pytest.raises(ProviderFailed, match="busy"):
         await trying.loop.run()
@@ -324,7 +324,7 @@ async def test_a_provider_that_keeps_failing_is_given_up(watched: Watched) -> No
 
 
 @pytest.mark.parametrize("failure", [ProviderFailed("no such model"), busy(MAX_PAUSE_S + 1)])
-async def test_what_will_not_work_later_is_not_tried_again(failure: ProviderFailed, watched: Watched) -> None:
+async def test_a_permanent_error_or_a_long_wait_is_not_retried(failure: ProviderFailed, watched: Watched) -> None:
     trying = Trying(watched, failure)
     with pytest.raises(ProviderFailed) as raised:
         await trying.loop.run()
@@ -332,7 +332,7 @@ async def test_what_will_not_work_later_is_not_tried_again(failure: ProviderFail
     assert trying.pauses == []
 
 
-async def test_of_a_stream_that_breaks_nothing_is_kept_and_it_is_asked_for_again(watched: Watched) -> None:
+async def test_a_broken_stream_is_discarded_and_requested_again(watched: Watched) -> None:
     class Breaks(ScriptedAdapter):
         is_whole = False
 
@@ -354,7 +354,7 @@ async def test_of_a_stream_that_breaks_nothing_is_kept_and_it_is_asked_for_again
 
 
 @pytest.mark.parametrize(("stop", "error"), [(Stop.REFUSED, ProviderFailed), (Stop.LENGTH, BudgetExceeded)])
-async def test_an_answer_that_was_refused_or_cut_off_is_none_and_is_asked_for_again(
+async def test_a_refused_or_truncated_answer_is_an_error_and_is_not_in_the_next_request(
     stop: Stop, error: type[ToolcribError], watched: Watched
 ) -> None:
     session = watched.session()
@@ -368,7 +368,7 @@ async def test_an_answer_that_was_refused_or_cut_off_is_none_and_is_asked_for_ag
     assert len(adapter.requests[0].messages) == 1
 
 
-async def test_calls_are_answered_also_where_the_turn_was_cut_off(watched: Watched) -> None:
+async def test_calls_of_a_truncated_turn_are_answered(watched: Watched) -> None:
     def cut(request: ModelRequest) -> ModelTurn:
         return ModelTurn(turn(request, [("again", {}), ("again", '{"a": ')]).message, Stop.LENGTH)
 
@@ -379,7 +379,7 @@ async def test_calls_are_answered_also_where_the_turn_was_cut_off(watched: Watch
     assert json.loads(half.content)["error"]["code"] == "INVALID_ARGUMENTS"
 
 
-async def test_tools_of_one_session_are_seen_in_no_other_nor_in_the_crib(watched: Watched) -> None:
+async def test_session_tools_are_invisible_to_other_sessions_and_to_the_crib(watched: Watched) -> None:
     crib = Toolcrib()
     one, two = watched.session(crib), watched.session(crib)
     await MainLoop().execute(PLAIN, session=one, adapter=INJECT.adapter(plays([("again", {})], "done")))
@@ -389,7 +389,7 @@ async def test_tools_of_one_session_are_seen_in_no_other_nor_in_the_crib(watched
     assert not crib.search_tools("go on").results
 
 
-async def test_budgets_are_those_of_a_request_whatever_begins_anew_in_between(watched: Watched) -> None:
+async def test_budgets_apply_to_one_request_including_its_restarts(watched: Watched) -> None:
     keys = ("one", "two", "three")
     sections = [
         MarkdownSection(
@@ -404,7 +404,7 @@ async def test_budgets_are_those_of_a_request_whatever_begins_anew_in_between(wa
     assert len(adapter.requests) == session.conversation.state.restarts == 2
 
 
-async def test_another_prompt_is_refused_while_one_is_under_way(watched: Watched) -> None:
+async def test_a_different_prompt_is_refused_during_an_unfinished_evaluation(watched: Watched) -> None:
     session = watched.session()
     with pytest.raises(BudgetExceeded):
         await MainLoop(config=InnerLoopConfig(max_turns=1)).execute(
@@ -415,7 +415,7 @@ async def test_another_prompt_is_refused_while_one_is_under_way(watched: Watched
         await MainLoop().execute(other, session=session, adapter=INJECT.adapter(plays("done")))
 
 
-async def test_a_model_is_told_the_form_of_its_answer_before_it_gives_one(watched: Watched) -> None:
+async def test_the_schema_of_the_answer_is_in_the_system_prompt(watched: Watched) -> None:
     adapter = INJECT.adapter(plays('{"total": 3}'))
     await MainLoop().execute(prompt(Total), session=watched.session(), adapter=adapter)
     assert '"total"' in adapter.requests[0].system
@@ -427,13 +427,13 @@ async def test_a_model_is_told_the_form_of_its_answer_before_it_gives_one(watche
 @pytest.mark.parametrize(
     "wrong", [{"parallel_calls": 0}, {"retries": -1}, {"max_turns": 0}, {"max_result_chars": 0}, {"repair_turns": -1}]
 )
-def test_a_budget_that_leaves_no_room_for_anything_is_refused_by_its_name(wrong: dict[str, Any]) -> None:
+def test_an_impossible_limit_is_refused_with_its_name(wrong: dict[str, Any]) -> None:
     (name,) = wrong
     with pytest.raises(InvalidConfig, match=rf"`InnerLoopConfig\.{name}`"):
         InnerLoopConfig(**wrong)
 
 
-async def test_no_restarts_are_none_also_where_less_than_none_are_allowed(watched: Watched) -> None:
+async def test_a_negative_limit_of_restarts_allows_no_restart(watched: Watched) -> None:
     more = MarkdownSection("More", "more", "All.", "Short.", SectionVisibility.SUMMARY, [again])
     anew = PromptTemplate("tests", "anew", [more]).bind()
     session, adapter = watched.session(), RESTART.adapter(plays([read("more")], "done"))
@@ -441,7 +441,7 @@ async def test_no_restarts_are_none_also_where_less_than_none_are_allowed(watche
         await MainLoop(max_restarts=-1).execute(anew, session=session, adapter=adapter)
 
 
-async def test_a_session_that_answers_one_request_refuses_another_until_then(watched: Watched) -> None:
+async def test_a_session_refuses_a_second_request_while_one_is_running(watched: Watched) -> None:
     session, asked, go_on = watched.session(), anyio.Event(), anyio.Event()
     done: list[str] = []
 
@@ -466,7 +466,7 @@ async def test_a_session_that_answers_one_request_refuses_another_until_then(wat
 
 @pytest.mark.parametrize("later", WAYS, ids=str)
 @pytest.mark.parametrize("first", WAYS, ids=str)
-async def test_a_session_goes_on_with_an_adapter_that_brings_in_tools_in_another_way(
+async def test_a_session_can_continue_with_an_adapter_of_a_different_delivery(
     first: Way, later: Way, watched: Watched
 ) -> None:
     section = MarkdownSection("Sums", "sums", "Add.", "Sums.", SectionVisibility.SUMMARY, [again])
@@ -491,7 +491,7 @@ async def test_a_session_goes_on_with_an_adapter_that_brings_in_tools_in_another
     assert response.output == "done"
 
 
-async def test_a_tool_of_a_section_that_is_not_there_is_told_by_name(
+async def test_a_section_tool_that_is_missing_from_the_catalog_is_logged(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     lacking = PromptTemplate("tests", "lacking", [MarkdownSection("A", "a", "B.", tools=["archive.search"])]).bind()
@@ -500,13 +500,13 @@ async def test_a_tool_of_a_section_that_is_not_there_is_told_by_name(
     assert told == ["`archive.search` of section `a` is not in the catalog, so it is not offered"]
 
 
-def test_a_delivery_can_be_said_by_its_name_and_no_other_can() -> None:
+def test_a_delivery_can_be_given_by_name_and_an_unknown_name_is_refused() -> None:
     assert ScriptedAdapter([], delivery="proxy").delivery is Delivery.PROXY  # pyright: ignore[reportArgumentType]
     with pytest.raises(InvalidConfig, match="defer, inject, proxy, restart"):
         ScriptedAdapter([], delivery="push")  # pyright: ignore[reportArgumentType]
 
 
-# -- what cannot begin ------------------------------------------------------------------------------------------------
+# -- invalid prompts --------------------------------------------------------------------------------------------------
 
 
 async def no_arguments_can_be_named(*numbers: int) -> int:
@@ -516,7 +516,7 @@ async def no_arguments_can_be_named(*numbers: int) -> int:
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("bad", [lambda: "x", no_arguments_can_be_named], ids=["no name", "any number"])
-async def test_a_function_of_a_closed_section_that_cannot_be_a_tool_is_named_before_a_model_is_asked(
+async def test_an_invalid_function_of_a_closed_section_is_reported_before_the_first_request(
     watched: Watched, way: Way, bad: Callable[..., Any]
 ) -> None:
     closed = MarkdownSection(
@@ -534,7 +534,7 @@ async def test_a_function_of_a_closed_section_that_cannot_be_a_tool_is_named_bef
     assert asked == []
 
 
-async def test_a_template_that_was_not_bound_is_refused_with_what_to_do(watched: Watched) -> None:
+async def test_a_template_that_is_not_bound_is_refused_with_a_hint(watched: Watched) -> None:
     template: Any = PromptTemplate[str]("tests", "plain", [TASK])
     with pytest.raises(InvalidPrompt, match=r"`tests/plain` is a template. Bind it first with `template\.bind\(\)`"):
         await MainLoop().execute(template, session=watched.session(), adapter=INJECT.adapter(plays("never")))

@@ -1,4 +1,4 @@
-"""A program that is killed at any moment goes on from what it saved last, as if nothing had happened."""
+"""A program that is killed at any moment continues from its last saved state."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a process is forked for each moment")
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_wherever_it_is_killed_the_next_request_has_the_same_bytes_and_no_finished_call_runs_again(
-    way: Way, tmp_path: Path
-) -> None:
+def test_a_killed_program_sends_the_same_next_request_and_repeats_no_finished_call(way: Way, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.agent.loop.interrupted", str(way), str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     told = json.loads(ended.stdout)
@@ -33,7 +31,7 @@ def test_wherever_it_is_killed_the_next_request_has_the_same_bytes_and_no_finish
         assert before["ended"] == -signal.SIGKILL
         assert after["output"] == whole["output"]
         assert after["saved"] == whole["saved"], f"after event {number}"
-        # A request that was under way when it was killed is sent again.
+        # A request that was running when the process was killed is sent again.
         assert [*dict.fromkeys(after["sent"])] == whole["sent"], f"after event {number}"
         again = after["ran"][len(before["ran"]) :]
         assert not [text for text in again if f"did {text}" in before["finished"]], f"after event {number}"

@@ -1,4 +1,4 @@
-"""Laws of conversations over random scripts: what is saved, what providers cache, and where all ways meet."""
+"""Properties of conversations over random scripts: saving, provider caching, and equal results of all deliveries."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FULL, SUMMARY = SectionVisibility.FULL, SectionVisibility.SUMMARY
 
 @dataclass(frozen=True)
 class Part:
-    """A section, closed at first or not, with a tool or not."""
+    """A section, closed at first or not, with or without a tool."""
 
     is_closed: bool
     has_tool: bool
@@ -123,7 +123,7 @@ def crib() -> Toolcrib:
 
 @dataclass(frozen=True)
 class Scene:
-    """A prompt, and what a model does that knows no shame."""
+    """A prompt, and a model's script that may contain any mistake."""
 
     parts: tuple[Part, ...]
     script: tuple[Step, ...]
@@ -150,7 +150,7 @@ def scenes(draw: st.DrawFn) -> Scene:
 
 
 async def perform(way: Way, scene: Scene) -> tuple[list[ModelRequest], list[ConversationState]]:
-    """What was sent, and each state that was there when somebody was told of an event."""
+    """Return the requests, and the state after each event."""
     session = crib().session()
     events: list[ConversationEvent] = []
     states: list[ConversationState] = []
@@ -172,7 +172,7 @@ async def perform(way: Way, scene: Scene) -> tuple[list[ModelRequest], list[Conv
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @settings(max_examples=examples(30))
 @given(scenes())
-def test_every_state_that_somebody_was_told_of_is_saved_and_read_again_byte_for_byte(way: Way, scene: Scene) -> None:
+def test_every_state_seen_by_a_listener_is_saved_and_restored_unchanged(way: Way, scene: Scene) -> None:
     _, states = anyio.run(perform, way, scene)
     for state in states:
         check_saved(state)
@@ -182,7 +182,7 @@ def test_every_state_that_somebody_was_told_of_is_saved_and_read_again_byte_for_
 @settings(max_examples=examples(60))
 @given(scenes())
 @example(Scene((Part(True, True, (Part(True, True),)),), ([read("s0")], [read("s0.s0")], "done")))
-def test_a_request_is_the_beginning_of_the_next_one_as_providers_cache_it(way: Way, scene: Scene) -> None:
+def test_each_request_is_a_prefix_of_the_next_request(way: Way, scene: Scene) -> None:
     requests, _ = anyio.run(perform, way, scene)
     for before, after in pairwise(requests):
         assert wire(after).startswith(wire(before))
@@ -191,18 +191,18 @@ def test_a_request_is_the_beginning_of_the_next_one_as_providers_cache_it(way: W
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @settings(max_examples=examples(25))
 @given(scenes())
-def test_what_stands_in_a_request_is_never_taken_back_within_an_evaluation(way: Way, scene: Scene) -> None:
+def test_content_of_a_request_is_never_removed_within_an_evaluation(way: Way, scene: Scene) -> None:
     requests, _ = anyio.run(perform, way, scene)
     for before, after in pairwise(requests):
         assert after.messages[: len(before.messages)] == before.messages
         assert before.system != after.system or after.tools[: len(before.tools)] == before.tools
 
 
-# -- all ways come to the same ----------------------------------------------------------------------------------------
+# -- all deliveries give the same result ------------------------------------------------------------------------------
 
 
 def seeking(targets: Sequence[SectionPath], *, at_once: bool) -> Callable[[ModelRequest], ModelTurn]:
-    """A model that wants the tools of these sections called: it reads what stands in the way, from the outside in."""
+    """A model that wants to call the tools of these sections: it first reads the closed sections around them."""
 
     def step(request: ModelRequest, path: SectionPath) -> tuple[str, object]:
         if (made := by_name_or_handle(request, tool_of(path), {})) is not None:
@@ -246,7 +246,7 @@ async def sought(way: Way, parts: Sequence[Part], targets: Sequence[SectionPath]
 
 @settings(max_examples=examples(40))
 @given(PLANS, st.data(), st.booleans())
-def test_a_model_that_wants_the_same_reaches_the_same_output_and_open_sections_in_as_many_requests_every_way(
+def test_all_deliveries_reach_the_same_output_and_sections_with_as_many_requests(
     parts: tuple[Part, ...], data: st.DataObject, at_once: bool
 ) -> None:
     there = [path for path, part in paths(parts) if part.has_tool]
@@ -256,15 +256,15 @@ def test_a_model_that_wants_the_same_reaches_the_same_output_and_open_sections_i
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_a_tool_two_levels_down_is_reached_in_three_expansions_at_most(way: Way) -> None:
+def test_a_tool_two_levels_down_is_reached_with_three_expansions(way: Way) -> None:
     leaf = Part(True, True, (Part(True, True, (Part(True, True),)),))
     _, opened, requests = anyio.run(partial(sought, way, [leaf], [("s0", "s0", "s0")], False))
     assert opened == {"overrides": {"s0": "full", "s0.s0": "full", "s0.s0.s0": "full"}}
     assert requests == 3 + 1 + 1  # to read, to call, to answer
 
 
-def test_handles_of_a_proxy_are_found_where_they_are_told() -> None:
-    """What the others rest on: without it a proxy would reach nothing."""
+def test_handles_of_a_proxy_are_found_in_the_answers() -> None:
+    """The tests above depend on this: without handles, a proxy could call no tool."""
     scene = Scene((Part(True, True),), ([read("s0")], "done"))
     requests, _ = anyio.run(perform, PROXY, scene)
     assert [*handles(requests[-1])] == ["tool_s0"]

@@ -1,4 +1,4 @@
-"""What a program with OpenTelemetry's SDK is told of its conversations, and what logs hold."""
+"""Spans and metrics that OpenTelemetry's SDK receives about conversations, and the content of logs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def named(spans: list[Span], name: str) -> list[Span]:
     return [span for span in spans if span["name"] == name]
 
 
-def test_each_turn_of_a_model_is_a_span_with_its_cost(told: dict[str, Any]) -> None:
+def test_each_model_turn_is_a_span_with_its_token_usage(told: dict[str, Any]) -> None:
     turns = named(told["spans"]["inject"], "chat script")
     assert [(span["kind"], span["status"]) for span in turns] == [("CLIENT", "UNSET")] * 3
     assert turns[0]["about"] == {
@@ -44,7 +44,7 @@ def test_each_turn_of_a_model_is_a_span_with_its_cost(told: dict[str, Any]) -> N
     }
 
 
-def test_each_call_is_a_span_under_the_name_that_the_model_called(told: dict[str, Any]) -> None:
+def test_each_call_is_a_span_with_the_name_that_the_model_called(told: dict[str, Any]) -> None:
     calls = [span for span in told["spans"]["inject"] if span["name"] != "chat script"]
     assert [(span["name"], span["kind"], span["status"]) for span in calls] == [
         ("execute_tool read_section", "INTERNAL", "UNSET"),
@@ -60,7 +60,7 @@ def test_each_call_is_a_span_under_the_name_that_the_model_called(told: dict[str
     assert (mine["name"], mine["about"]["gen_ai.tool.call.id"]) == ("execute_tool functions__whisper", "mine")
 
 
-def test_a_call_that_failed_says_of_what_kind_its_failure_is_and_nothing_more(told: dict[str, Any]) -> None:
+def test_a_failed_call_records_only_its_error_type(told: dict[str, Any]) -> None:
     calls = [span for span in told["spans"]["fails"] if span["name"] != "chat script"]
     failed = {span["about"]["gen_ai.tool.call.id"]: (span["status"], span["about"]["error.type"]) for span in calls}
     assert failed == {
@@ -73,13 +73,13 @@ def test_a_call_that_failed_says_of_what_kind_its_failure_is_and_nothing_more(to
     assert max(len(span["name"]) for span in calls) < 100
 
 
-def test_a_turn_covers_its_retries_and_ends_with_the_kind_of_the_last_failure(told: dict[str, Any]) -> None:
+def test_the_span_of_a_turn_covers_retries_and_has_the_type_of_the_last_error(told: dict[str, Any]) -> None:
     first, last = named(told["spans"]["fails"], "chat script")
     assert (first["status"], first["about"]["gen_ai.usage.cache_read.input_tokens"]) == ("UNSET", 4)
     assert (last["status"], last["about"]["error.type"], last["said"]) == ("ERROR", "PROVIDER_FAILED", [None])
 
 
-def test_expansions_and_restarts_are_counted_by_the_way_in_which_tools_are_brought_in(told: dict[str, Any]) -> None:
+def test_expansions_and_restarts_are_counted_by_delivery(told: dict[str, Any]) -> None:
     cave = {"section": "cave", "provider": "scripted"}
     counted = told["counts"]
     assert counted["toolcrib.tools.injected"] == [[cave | {"delivery": "inject"}, 1]]
@@ -106,7 +106,7 @@ def test_expansions_and_restarts_are_counted_by_the_way_in_which_tools_are_broug
     ],
     ids=str,
 )
-async def test_a_log_of_what_was_opened_has_its_facts_as_fields(
+async def test_the_log_of_an_opened_section_has_structured_fields(
     way: Way, told: dict[str, Any], watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "toolcrib.agent.loop")
@@ -118,7 +118,7 @@ async def test_a_log_of_what_was_opened_has_its_facts_as_fields(
 
 
 @pytest.mark.anyio
-async def test_tools_that_are_told_of_in_a_text_are_no_injection(
+async def test_tools_delivered_as_text_are_not_logged_as_injected(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "toolcrib.agent.loop")
@@ -127,7 +127,7 @@ async def test_tools_that_are_told_of_in_a_text_are_no_injection(
     assert not caplog.records
 
 
-def test_nothing_of_opentelemetry_is_imported_before_a_turn() -> None:
+def test_opentelemetry_is_not_imported_before_the_first_turn() -> None:
     code = "import sys, toolcrib, toolcrib.agent.loop.main, toolcrib.agent.loop.inner; toolcrib.Toolcrib().session()"
     check = f"{code}; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", check], timeout=60, check=False).returncode == 0

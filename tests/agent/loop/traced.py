@@ -1,6 +1,6 @@
-"""A program with OpenTelemetry's SDK in it that has models open sections and call tools, and writes what it was told.
+"""A program with OpenTelemetry's SDK in which models open sections and call tools; it prints the recorded telemetry.
 
-A process of its own: providers are set once for all of it, and the MCP SDK would send traces to servers of other tests.
+It is a separate process, because providers are global and the MCP SDK would send traces to servers of other tests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toolcrib.agent.sections import MarkdownSection, PromptTemplate, SectionVisi
 from toolcrib.core.errors import ProviderFailed
 
 SECRET = "open-sesame"
-"""Part of all that is said, passed, answered or complained of."""
+"""Part of every message, argument, result and error."""
 
 
 def whisper(word: str) -> str:
@@ -63,7 +63,7 @@ async def opens(way: Way) -> None:
 
 
 async def fails() -> None:
-    """Calls that fail, a request that is sent again, and a provider that gives up."""
+    """Run failing calls, a retried request, and a provider that fails in the end."""
     left = [False, True, False]
 
     def answer(request: ModelRequest) -> ModelTurn:

@@ -1,4 +1,4 @@
-"""Prompts drawn by Hypothesis, each with a plan of what it is made of, so that a test can tell what must be shown."""
+"""Prompts drawn by Hypothesis, each with a plan of its sections, so that a test knows what must be shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FULL, SUMMARY = SectionVisibility.FULL, SectionVisibility.SUMMARY
 
 @dataclass(frozen=True)
 class Part:
-    """What one section is to be. Its texts and tools carry its path, which no other has."""
+    """The plan of one section. Its texts and tools contain its unique path."""
 
     visibility: SectionVisibility
     enabled: bool
@@ -54,7 +54,7 @@ PLANS = st.lists(st.recursive(_LEAF, _parts, max_leaves=6), min_size=1, max_size
 
 
 def paths(parts: Sequence[Part], above: SectionPath = ()) -> Iterator[tuple[SectionPath, Part]]:
-    """All of a plan, in the order of the text."""
+    """Iterate over all sections of a plan, in the order of the text."""
     for number, part in enumerate(parts):
         path = (*above, f"s{number}")
         yield path, part
@@ -96,7 +96,7 @@ def _section(part: Part, path: SectionPath) -> MarkdownSection:
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[tuple[Part, ...], SectionState]:
-    """A plan, and a state with overrides for some of it and for what is not there."""
+    """Draw a plan, and a state with overrides for some of its sections and for unknown sections."""
     plan = draw(PLANS)
     known = [path for path, _ in paths(plan)] + [("gone",), ("s0", "gone")]
     said = st.builds(SetVisibilityOverride, st.sampled_from(known), st.sampled_from([FULL, SUMMARY]))

@@ -1,4 +1,4 @@
-"""Laws of prompts: what is shown, what is hidden, and that reading a section and opening it are the same."""
+"""Properties of prompts: what is shown and hidden, and that reading a section equals opening it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolcrib.agent.sections import SectionPath, SectionState, SectionTool, dott
 
 
 def shown(plan: tuple[Part, ...], state: SectionState) -> dict[SectionPath, bool]:
-    """What a model can know of, and whether it is open: the rule, said a second time."""
+    """Map the sections that a model can know to whether they are open: a second implementation of the rule."""
     known: dict[SectionPath, bool] = {}
     for path, part in paths(plan):
         around = len(path) == 1 or known.get(path[:-1], False)
@@ -22,7 +22,7 @@ def shown(plan: tuple[Part, ...], state: SectionState) -> dict[SectionPath, bool
 
 
 def without_disabled(plan: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Keys are numbers: only what stands last can leave without renaming what is left."""
+    """Remove disabled sections at the end. Keys are numbers, so removing an earlier section would rename later ones."""
     kept = list(plan)
     while kept and not kept[-1].enabled:
         kept.pop()
@@ -30,7 +30,7 @@ def without_disabled(plan: tuple[Part, ...]) -> tuple[Part, ...]:
 
 
 @given(situations())
-def test_the_same_state_gives_the_same_bytes_also_after_it_was_saved_and_in_another_program(
+def test_a_restored_state_renders_the_same_bytes(
     situation: tuple[tuple[Part, ...], SectionState],
 ) -> None:
     plan, state = situation
@@ -42,7 +42,7 @@ def test_the_same_state_gives_the_same_bytes_also_after_it_was_saved_and_in_anot
 
 
 @given(situations())
-def test_a_section_shows_its_text_in_full_or_its_summary_and_a_summary_hides_all_below(
+def test_a_section_shows_its_text_or_its_summary_and_a_summary_hides_subsections(
     situation: tuple[tuple[Part, ...], SectionState],
 ) -> None:
     plan, state = situation
@@ -57,7 +57,7 @@ def test_a_section_shows_its_text_in_full_or_its_summary_and_a_summary_hides_all
 
 
 @given(situations())
-def test_the_tools_of_a_prompt_are_those_of_the_sections_shown_in_full_in_their_order(
+def test_a_prompt_has_the_tools_of_its_open_sections_in_order(
     situation: tuple[tuple[Part, ...], SectionState],
 ) -> None:
     plan, state = situation
@@ -71,7 +71,7 @@ def test_the_tools_of_a_prompt_are_those_of_the_sections_shown_in_full_in_their_
 
 
 @given(situations())
-def test_reading_a_summary_gives_what_the_prompt_shows_and_offers_once_it_is_open(
+def test_reading_a_summarized_section_gives_what_the_prompt_shows_after_opening_it(
     situation: tuple[tuple[Part, ...], SectionState],
 ) -> None:
     plan, state = situation
@@ -93,7 +93,7 @@ def test_reading_a_summary_gives_what_the_prompt_shows_and_offers_once_it_is_ope
 
 
 @given(situations())
-def test_reading_what_is_open_gives_what_stands_in_the_prompt_and_no_tools(
+def test_reading_an_open_section_gives_its_text_in_the_prompt_and_no_tools(
     situation: tuple[tuple[Part, ...], SectionState],
 ) -> None:
     plan, state = situation
@@ -108,7 +108,7 @@ def test_reading_what_is_open_gives_what_stands_in_the_prompt_and_no_tools(
 
 
 @given(situations())
-def test_what_is_hidden_answers_as_what_never_was(situation: tuple[tuple[Part, ...], SectionState]) -> None:
+def test_a_hidden_section_is_answered_like_an_unknown_section(situation: tuple[tuple[Part, ...], SectionState]) -> None:
     plan, state = situation
     prompt = made(plan)
     known = shown(plan, state)
@@ -124,7 +124,7 @@ def test_what_is_hidden_answers_as_what_never_was(situation: tuple[tuple[Part, .
 
 
 @given(situations())
-def test_a_section_that_is_not_enabled_leaves_no_trace(situation: tuple[tuple[Part, ...], SectionState]) -> None:
+def test_a_disabled_section_changes_nothing_in_a_prompt(situation: tuple[tuple[Part, ...], SectionState]) -> None:
     plan, state = situation
     with_it, without = made(plan), made(without_disabled(plan))
 

@@ -1,4 +1,4 @@
-"""How the sections of a prompt are made and rendered, and what is refused."""
+"""Creating and rendering the sections of a prompt, and refused sections."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Answer:
 
 
 class Shelves:
-    """A catalog with one category, and one that is empty."""
+    """A catalog with one category that has tools and one that is empty."""
 
     def summary(self, category: Path) -> str:
         return "History of\nfiles." if self._is_git(category) else ""
@@ -77,7 +77,7 @@ def text(*sections: MarkdownSection[Any] | CatalogSection, params: tuple[object,
 # -- texts ------------------------------------------------------------------------------------------------------------
 
 
-def test_sections_are_markdown_with_a_heading_for_each_depth() -> None:
+def test_sections_are_markdown_with_headings_by_depth() -> None:
     leaf = MarkdownSection("Leaf", "leaf", "\n    Indented code.\n")
     inner = MarkdownSection("Inner", "inner", "", children=[leaf])
     assert text(MarkdownSection("Outer", "outer", "Words.", children=[inner]), MarkdownSection("Next", "next", "")) == (
@@ -85,14 +85,14 @@ def test_sections_are_markdown_with_a_heading_for_each_depth() -> None:
     )
 
 
-def test_headings_are_no_deeper_than_markdown_has_them() -> None:
+def test_headings_have_at_most_six_levels() -> None:
     section = MarkdownSection("Deepest", "k", "")
     for _ in range(7):
         section = MarkdownSection("Around", "k", "", children=[section])
     assert text(section).endswith("\n\n###### Around\n\n###### Deepest")
 
 
-def test_a_summary_ends_with_how_to_read_the_section_and_hides_the_rest() -> None:
+def test_a_summary_ends_with_a_hint_how_to_read_the_section_and_hides_the_rest() -> None:
     child = MarkdownSection("API", "api", "Calls.", tools=["web.call"])
     guide = MarkdownSection("Guide", "guide", "All.", "In short.", SUMMARY, ["web.read"], [child])
     rendered = prompt(guide).render(NOTHING_SAID)
@@ -104,14 +104,14 @@ def test_a_summary_ends_with_how_to_read_the_section_and_hides_the_rest() -> Non
     assert rendered.summarized == (("guide",),)
 
 
-def test_a_summary_below_another_section_is_read_by_a_key_with_a_dot() -> None:
+def test_the_key_of_a_summarized_subsection_is_its_dotted_path() -> None:
     child = MarkdownSection("API", "api", "Calls.", "In short.", SUMMARY)
     rendered = prompt(MarkdownSection("Guide", "guide", "All.", children=[child])).render(NOTHING_SAID)
     assert rendered.text.endswith('call `read_section` with key "guide.api".]')
     assert rendered.summarized == (("guide", "api"),)
 
 
-def test_tools_of_any_kind_are_carried_with_the_section_they_come_from() -> None:
+def test_tools_of_any_kind_are_returned_with_the_path_of_their_section() -> None:
     def look() -> str:
         return ""
 
@@ -128,7 +128,7 @@ def test_tools_of_any_kind_are_carried_with_the_section_they_come_from() -> None
 # -- parameters -------------------------------------------------------------------------------------------------------
 
 
-def test_parameters_fill_template_and_summary_as_text_alone() -> None:
+def test_parameters_fill_templates_and_summaries_and_are_not_expanded_again() -> None:
     told = MarkdownSection("On", "on", "${topic}, ${depth} deep", params=Question)
     short = MarkdownSection("For", "for", "", "For ${name}", SUMMARY, params=Reader)
     assert text(told, short, params=(Reader("Ada"), Question("${depth} $$", 2))).startswith(
@@ -136,12 +136,12 @@ def test_parameters_fill_template_and_summary_as_text_alone() -> None:
     )
 
 
-def test_a_dollar_sign_is_text_and_two_of_them_are_one() -> None:
+def test_a_dollar_sign_is_literal_and_two_are_an_escape() -> None:
     section = MarkdownSection("S", "s", "$5, $HOME, $${topic}, $$${topic}", params=Question)
     assert text(section, params=(Question("9"),)) == "# S\n\n$5, $HOME, ${topic}, $9"
 
 
-def test_two_sections_may_take_the_same_parameters() -> None:
+def test_two_sections_may_use_the_same_parameters() -> None:
     sections = [MarkdownSection("S", key, "${topic}", params=Question) for key in "ab"]
     assert text(*sections, params=(Question("x"),)) == "# S\n\nx\n\n# S\n\nx"
 
@@ -155,14 +155,14 @@ def test_two_sections_may_take_the_same_parameters() -> None:
         ((Question("x"), Reader("z"), Answer("")), "takes a `Answer`"),
     ],
 )
-def test_what_is_bound_is_one_value_for_each_type_that_is_taken(params: tuple[object, ...], named: str) -> None:
+def test_binding_requires_exactly_one_value_for_each_parameter_type(params: tuple[object, ...], named: str) -> None:
     child = MarkdownSection("Child", "child", "", params=Reader, enabled=False)
     template = PromptTemplate("test", "prompt", [MarkdownSection("S", "s", "", params=Question, children=[child])])
     with pytest.raises(InvalidPrompt, match=named):
         template.bind(*params)
 
 
-def test_a_template_knows_what_its_answer_is_to_be() -> None:
+def test_a_template_has_the_type_of_its_answer() -> None:
     asking = PromptTemplate[Answer](ns="test", key="answer", sections=[])
     telling = PromptTemplate(ns="test", key="text", sections=[])
 
@@ -174,10 +174,10 @@ def test_a_template_knows_what_its_answer_is_to_be() -> None:
     assert asking != PromptTemplate[Reader](ns="test", key="answer")
 
 
-# -- what is decided when it is rendered ------------------------------------------------------------------------------
+# -- decisions at rendering time --------------------------------------------------------------------------------------
 
 
-def test_functions_of_parameters_and_state_are_asked_each_time() -> None:
+def test_functions_of_parameters_and_state_are_called_at_each_rendering() -> None:
     def depth(question: Question, state: SectionState) -> SectionVisibility:
         return FULL if question.depth > 1 or ("other",) in state.overrides else SUMMARY
 
@@ -191,7 +191,7 @@ def test_functions_of_parameters_and_state_are_asked_each_time() -> None:
     assert shallow.render(opened).text == deep.render(opened).text == "# S\n\nAll.\n\n# Other\n\nMore."
 
 
-def test_what_was_said_in_the_conversation_comes_before_what_the_section_says() -> None:
+def test_an_override_has_priority_over_the_visibility_of_the_section() -> None:
     section = MarkdownSection("S", "s", "All.", "Short.", lambda _, __: FULL)
     assert prompt(section).render(NOTHING_SAID).text == "# S\n\nAll."
     closed = NOTHING_SAID.after(SetVisibilityOverride(("s",), SUMMARY))
@@ -206,36 +206,36 @@ def test_a_section_without_a_summary_cannot_be_closed() -> None:
 # -- categories -------------------------------------------------------------------------------------------------------
 
 
-def test_a_category_is_shown_by_its_pointers_one_on_each_line() -> None:
+def test_an_open_category_lists_one_pointer_per_line() -> None:
     section = CatalogSection("Git", "git", ("git",), visibility=FULL)
     assert text(section) == "# Git\n\n- git.log: Show commits.\n- git.push: Send commits ## away."
 
 
-def test_a_category_is_a_summary_unless_somebody_says_otherwise() -> None:
+def test_a_category_is_summarized_by_default() -> None:
     assert text(CatalogSection("Git", "git", ("git",))).startswith("# Git\n\nHistory of files.\n\n---\n")
     assert text(CatalogSection("Git", "git", ("git",), "Own words.")).startswith("# Git\n\nOwn words.\n\n---\n")
     assert text(CatalogSection("Attic", "a", ("attic",))).startswith("# Attic\n\nTools of the category attic.\n\n---\n")
 
 
 @pytest.mark.parametrize("visibility", [FULL, SUMMARY])
-def test_a_category_that_is_not_there_says_so(visibility: SectionVisibility) -> None:
+def test_a_missing_category_is_shown_as_having_no_tools(visibility: SectionVisibility) -> None:
     shown = text(CatalogSection("Gone", "gone", ("gone",), visibility=visibility))
     assert shown.startswith("# Gone\n\nThere are currently no tools in the category gone.")
 
 
-def test_an_empty_category_says_so() -> None:
+def test_an_empty_category_is_shown_as_having_no_tools() -> None:
     shown = text(CatalogSection("Attic", "attic", ("attic",), visibility=FULL))
     assert shown == "# Attic\n\nThere are currently no tools in the category attic."
 
 
-def test_a_category_needs_a_catalog_only_where_its_words_come_from_there() -> None:
+def test_a_category_needs_a_catalog_only_if_it_has_no_summary_of_its_own() -> None:
     with pytest.raises(InvalidPrompt, match="`git` shows a category"):
         prompt(CatalogSection("Git", "git", ("git",))).render(NOTHING_SAID)
     rendered = prompt(CatalogSection("Git", "git", ("git",), "Own words.")).render(NOTHING_SAID)
     assert rendered.summarized == (("git",),)
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------
+# -- refused sections -------------------------------------------------------------------------------------------------
 
 REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("Invalid section key `a.b`", lambda: MarkdownSection("S", "a.b", "")),
@@ -269,11 +269,11 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
 
 
 @pytest.mark.parametrize(("message", "make"), REFUSED)
-def test_what_cannot_be_shown_is_refused_when_it_is_made(message: str, make: Callable[[], object]) -> None:
+def test_an_invalid_section_or_template_is_refused_when_it_is_created(message: str, make: Callable[[], object]) -> None:
     with pytest.raises(InvalidPrompt, match=message):
         make()
 
 
-def test_the_same_key_may_stand_at_different_places() -> None:
+def test_the_same_key_may_be_used_at_different_paths() -> None:
     inner = MarkdownSection("A", "a", "Inner.")
     assert text(MarkdownSection("A", "a", "Outer.", children=[inner])) == "# A\n\nOuter.\n\n## A\n\nInner."
