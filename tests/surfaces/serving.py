@@ -1,4 +1,4 @@
-"""`toolcrib serve` as clients start it: behind the SDK's client, or with nothing between the test and the pipe."""
+"""Starts `toolcrib serve` with the client of the MCP SDK or with a raw pipe."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENVELOPE: Json = {
 async def served(
     config: Path, mode: Mode = "auto", heard: MessageHandlerFnT | None = None, *, operations: str = "compact"
 ) -> AsyncGenerator[Client]:
-    """A client of the gateway over `config`; what the gateway logs is not shown."""
+    """Yields a client of the gateway over `config`. The log of the gateway is discarded."""
     args = ["serve", str(config), "--operations", operations, "--no-cache", "--no-audit"]
     parameters = StdioServerParameters(command=TOOLCRIB, args=args)
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123, ASYNC230  a device, not a file
@@ -42,7 +42,7 @@ async def served(
 
 
 async def ask(client: Client, operation: str, /, **arguments: Any) -> Json:
-    """The answer of an operation, which text and structured content must tell alike; an error's object too."""
+    """Calls an operation and returns its answer or error. Checks that text and structured content agree."""
     result = await client.call_tool(operation, arguments)
     assert json.loads(text_of(result)) == result.structured_content
     assert ("error" in result.structured_content) == result.is_error
@@ -61,12 +61,12 @@ def text_of(result: CallToolResult | PromptMessage) -> str:
 
 
 class Conversation:
-    """Lines to and from a gateway, as they are."""
+    """Exchanges raw protocol lines with a gateway."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
         self.lines: list[bytes] = []
-        """Everything that it printed so far."""
+        """All lines that the gateway has printed so far."""
         self._last_id = 0
 
     def send(self, method: str, params: Json | None = None, *, modern: bool = False, note: bool = False) -> int:
@@ -82,7 +82,7 @@ class Conversation:
         return self._last_id
 
     def answer(self, request_id: int) -> Json:
-        """The message that answers the request; what comes before it is only kept."""
+        """Reads until the response to the request. Earlier messages are stored in `lines`."""
         assert self.process.stdout is not None
         while line := self.process.stdout.readline():
             self.lines.append(line)
@@ -92,7 +92,7 @@ class Conversation:
         raise AssertionError("the gateway went away without an answer")
 
     def ask(self, method: str, params: Json | None = None, *, modern: bool = False) -> Json:
-        """The result of a request."""
+        """Sends a request and returns its result."""
         return self.answer(self.send(method, params, modern=modern))["result"]
 
     def call(self, operation: str, arguments: Json, *, modern: bool = False) -> Json:
@@ -104,18 +104,18 @@ class Conversation:
         return self.call("call_tool", called, modern=modern)
 
     def shake_hands(self) -> Json:
-        """Begin as clients of the handshake era do."""
+        """Initialize the session as clients of version 2025-11-25 do."""
         client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
         told = self.ask("initialize", client)
         self.send("notifications/initialized", note=True)
         return told
 
     def servers(self) -> list[psutil.Process]:
-        """The processes that the gateway started, and theirs."""
+        """Returns all processes below the gateway."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def end(self) -> int:
-        """Close its input and wait for it: its exit code; what it still printed is kept."""
+        """Closes the input, reads the remaining output, and returns the exit code."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
@@ -125,7 +125,7 @@ class Conversation:
 
 @contextmanager
 def conversation(config: Path) -> Generator[Conversation]:
-    """A gateway for the block; the processes that it would leave behind are ended with it."""
+    """Runs a gateway for the block, and kills any process that it leaves behind."""
     command = [TOOLCRIB, "serve", str(config), "--no-cache", "--no-audit"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         left = Conversation(process)

@@ -1,4 +1,4 @@
-"""A person is asked, and then the source asks as well: what each client comes back with is good for that one call."""
+"""Tests that an approval and an input request of the source can follow each other in one call."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ ONCE = mcp_types.ElicitResult(action="accept", content={"answer": "once"})
 
 
 class Curious(ScriptedSource):
-    """Asks where to push before it does."""
+    """A source that requests input before it runs a call."""
 
     def __init__(self) -> None:
         super().__init__("git", [PUSH])
         self.states: list[str | None] = []
-        """What it was given back, of each call."""
+        """The state that each call brought back."""
 
     async def call_tool(
         self,
@@ -58,7 +58,7 @@ class Curious(ScriptedSource):
 
 
 class Person:
-    """Says `once` to Toolcrib and `home` to the source."""
+    """A person who answers `once` to Toolcrib and `home` to the source."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -82,7 +82,7 @@ async def client_of(source: Curious, person: Person, mode: Mode = "auto") -> Asy
 
 
 @BOTH
-async def test_a_tool_that_asks_for_input_is_approved_of_once_for_each_call(mode: Mode) -> None:
+async def test_a_tool_that_requests_input_is_approved_once_per_call(mode: Mode) -> None:
     source, person = Curious(), Person()
     async with client_of(source, person, mode) as client:
         for calls in (1, 2):
@@ -92,7 +92,7 @@ async def test_a_tool_that_asks_for_input_is_approved_of_once_for_each_call(mode
 
 
 async def send(client: Client, state: str | None = None, **answers: mcp_types.ElicitResult) -> Json:
-    """Call the tool as a client may that answers by hand: the result as it came."""
+    """Calls the tool without automatic answers to input requests, and returns the raw result."""
     call: Json = {"tool_id": PUSH.handle, "arguments": {}}
     more: dict[str, Any] = {"input_responses": answers, "request_state": state} if answers else {}
     result = await client.session.call_tool("call_tool", call, allow_input_required=True, **more)
@@ -100,13 +100,13 @@ async def send(client: Client, state: str | None = None, **answers: mcp_types.El
 
 
 def asks(result: Json) -> str:
-    """What a person is asked first."""
+    """Returns the first word of the question in `result`."""
     (question,) = cast("Json", result["inputRequests"]).values()
     return question["params"]["message"].partition(" ")[0]
 
 
 async def paused(client: Client) -> Json:
-    """A call that was approved, and waits for what the source asked."""
+    """Returns an approved call that waits for the input that the source requested."""
     first = await send(client)
     (key,) = first["inputRequests"]
     waits = await send(client, first["requestState"], **{key: ONCE})
@@ -114,7 +114,7 @@ async def paused(client: Client) -> Json:
     return waits
 
 
-async def test_answers_without_the_state_of_the_call_they_are_for_run_nothing() -> None:
+async def test_input_responses_without_request_state_start_a_new_approval() -> None:
     source = Curious()
     async with client_of(source, Person()) as client:
         await paused(client)
@@ -123,7 +123,7 @@ async def test_answers_without_the_state_of_the_call_they_are_for_run_nothing() 
         assert source.states == [None]
 
 
-async def test_a_state_is_good_for_one_return() -> None:
+async def test_a_request_state_can_be_used_only_once() -> None:
     source = Curious()
     async with client_of(source, Person()) as client:
         waits = await paused(client)

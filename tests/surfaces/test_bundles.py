@@ -1,4 +1,4 @@
-"""Bundles behind the gateway: what clients of one are shown and may call, over both transports."""
+"""Tests for bundles of a gateway: what a client sees and may call, over stdio and HTTP."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BUNDLES: Json = {
 
 @asynccontextmanager
 async def within(config: Path, mode: Mode, *words: str, told: Path) -> AsyncGenerator[Client]:
-    """A client of a gateway behind a pipe, whose standard error goes to the file `told`."""
+    """Yields a client of a stdio gateway whose standard error goes to the file `told`."""
     parameters = StdioServerParameters(
         command=TOOLCRIB, args=["serve", str(config), "--no-cache", "--no-audit", *words]
     )
@@ -46,7 +46,7 @@ async def within(config: Path, mode: Mode, *words: str, told: Path) -> AsyncGene
 
 @asynccontextmanager
 async def at(api: Api, bundle: str, mode: Mode = "auto", token: str | None = None) -> AsyncGenerator[Client]:
-    """A client of the endpoint of a bundle."""
+    """Yields a client of the HTTP endpoint of a bundle."""
     async with api.client(token) as http:
         transport = streamable_http_client(f"{api.gateway.url}/b/{bundle}", http_client=http)
         async with Client(transport, mode=mode) as client:
@@ -54,12 +54,12 @@ async def at(api: Api, bundle: str, mode: Mode = "auto", token: str | None = Non
 
 
 async def shown_at_first(client: Client) -> str:
-    """All that a model is told before it asks anything."""
+    """Returns the tool list and the instructions, which a model sees before its first request."""
     return f"{(await client.list_tools()).model_dump_json()} {client.instructions}"
 
 
 @BOTH
-async def test_behind_a_pipe_nothing_exists_but_what_the_bundle_holds(mode: Mode, tmp_path: Path) -> None:
+async def test_a_stdio_client_of_a_bundle_sees_only_its_tools(mode: Mode, tmp_path: Path) -> None:
     config = write_config(
         tmp_path / "mcp.json", toolcrib={"bundles": BUNDLES}, bench=faulty_entry(), shelf=faulty_entry()
     )
@@ -81,7 +81,7 @@ async def test_behind_a_pipe_nothing_exists_but_what_the_bundle_holds(mode: Mode
     assert "incomplete" not in (tmp_path / "told").read_text()
 
 
-async def test_the_tools_themselves_and_prompts_and_resources_are_those_of_the_bundle(tmp_path: Path) -> None:
+async def test_a_bundle_limits_tools_prompts_and_resources(tmp_path: Path) -> None:
     bundles = {"few": {"optional": ["desk.test_simple_*", "desk.test://static-text"]}}
     config = write_config(tmp_path / "mcp.json", toolcrib={"bundles": bundles}, desk=FIXTURE)
     whole, few = tmp_path / "whole", tmp_path / "few"
@@ -103,7 +103,7 @@ async def test_the_tools_themselves_and_prompts_and_resources_are_those_of_the_b
             await client.read_resource("toolcrib://desk/test://static-binary")
 
 
-async def test_what_an_incomplete_bundle_lacks_is_said_once_on_standard_error_and_the_rest_is_served(
+async def test_missing_tools_of_a_bundle_are_logged_once(
     tmp_path: Path,
 ) -> None:
     settings: Json = {
@@ -128,7 +128,7 @@ async def test_what_an_incomplete_bundle_lacks_is_said_once_on_standard_error_an
 
 
 @pytest.mark.parametrize("http", [(), ("--http", "127.0.0.1:0")])
-def test_a_bundle_that_is_not_there_is_not_served(http: tuple[str, ...], tmp_path: Path) -> None:
+def test_serving_an_unknown_bundle_fails_with_a_suggestion(http: tuple[str, ...], tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", toolcrib={"bundles": BUNDLES})
     command = [TOOLCRIB, "serve", str(config), "--no-cache", "--no-audit", "--bundle", "sum", *http]
     ended = subprocess.run(command, input="", capture_output=True, text=True, timeout=30, check=False)
@@ -138,7 +138,7 @@ def test_a_bundle_that_is_not_there_is_not_served(http: tuple[str, ...], tmp_pat
 
 
 @BOTH
-async def test_over_http_each_bundle_has_an_endpoint_that_knows_of_nothing_else(mode: Mode, tmp_path: Path) -> None:
+async def test_each_bundle_has_its_own_http_endpoint(mode: Mode, tmp_path: Path) -> None:
     with served_over_http(tmp_path, settings={"bundles": BUNDLES}, bench=faulty_entry(), shelf=faulty_entry()) as api:
         async with at(api, "sums", mode) as sums, at(api, "words", mode) as words, Client(api.gateway.url) as whole:
             assert "shelf" not in await shown_at_first(sums)
@@ -154,7 +154,7 @@ async def test_over_http_each_bundle_has_an_endpoint_that_knows_of_nothing_else(
                 assert [node["name"] for node in (await ask(again, "list"))["nodes"]] == ["bench"]
 
 
-async def test_the_endpoint_of_a_bundle_asks_for_tokens_and_keeps_principals_apart(tmp_path: Path) -> None:
+async def test_a_bundle_endpoint_requires_a_token_and_applies_the_policy(tmp_path: Path) -> None:
     settings: Json = {
         "bundles": BUNDLES,
         "policy": {"rules": [{"then": "hide", "principals": ["bob"], "tools": ["bench.add"]}], "otherwise": "allow"},
@@ -168,7 +168,7 @@ async def test_the_endpoint_of_a_bundle_asks_for_tokens_and_keeps_principals_apa
             assert (await ask(bob, "expand_tool", tool_id="bench.add"))["error"]["code"] == "TOOL_NOT_FOUND"
 
 
-async def test_an_unknown_bundle_is_an_unknown_path(tmp_path: Path) -> None:
+async def test_the_endpoint_of_an_unknown_bundle_is_not_found(tmp_path: Path) -> None:
     with served_over_http(tmp_path, settings={"bundles": BUNDLES}) as api:
         async with api.client() as client:
             for path in ("/mcp/b/word", "/mcp/b/%20", "/mcp/b/", "/mcp/b", "/mcp/b/sums/more"):
@@ -179,7 +179,7 @@ async def test_an_unknown_bundle_is_an_unknown_path(tmp_path: Path) -> None:
             assert hints == ["Did you mean `words`?"]
 
 
-async def test_a_request_to_the_api_may_name_the_bundle_that_it_is_kept_within(tmp_path: Path) -> None:
+async def test_an_http_request_can_name_a_bundle(tmp_path: Path) -> None:
     with served_over_http(tmp_path, settings={"bundles": BUNDLES}, bench=faulty_entry()) as api:
         found = (await api.ask("search_tools", query="add two numbers", bundle="sums")).json()
         assert [each["tool_id"] for each in found["results"]] == ["bench.add"]
@@ -194,7 +194,7 @@ async def test_a_request_to_the_api_may_name_the_bundle_that_it_is_kept_within(t
         assert (odd.status_code, problem(odd)["code"]) == (422, "INVALID_ARGUMENTS")
 
 
-async def test_the_api_says_that_every_operation_takes_a_bundle(tmp_path: Path) -> None:
+async def test_the_openapi_document_lists_bundle_for_every_operation(tmp_path: Path) -> None:
     with served_over_http(tmp_path) as api:
         async with api.client() as client:
             document = (await client.get("/openapi.json")).json()
@@ -206,7 +206,7 @@ async def test_the_api_says_that_every_operation_takes_a_bundle(tmp_path: Path) 
                 assert "bundle" not in schema.get("required", ())
 
 
-async def test_where_one_bundle_is_served_a_request_can_only_narrow_it(tmp_path: Path) -> None:
+async def test_a_request_can_only_narrow_the_served_bundle(tmp_path: Path) -> None:
     bundles = {**BUNDLES, "wide": {"optional": ["bench.*"]}, "both": {"optional": ["bench.add", "bench.echo"]}}
     with served_over_http(
         tmp_path, "--bundle", "both", settings={"bundles": bundles}, bench=faulty_entry(), shelf=faulty_entry()
@@ -225,7 +225,7 @@ async def test_where_one_bundle_is_served_a_request_can_only_narrow_it(tmp_path:
 
 
 @BOTH
-async def test_bundles_follow_the_configuration(mode: Mode, tmp_path: Path) -> None:
+async def test_changes_of_bundles_in_the_configuration_apply_while_serving(mode: Mode, tmp_path: Path) -> None:
     with served_over_http(tmp_path, settings={"bundles": BUNDLES}, bench=faulty_entry()) as api:
         async with at(api, "sums", mode) as sums, api.client() as http:
             assert (await ask(sums, "expand_tool", tool_id="bench.echo"))["error"]["code"] == "TOOL_NOT_FOUND"
@@ -252,12 +252,12 @@ async def test_bundles_follow_the_configuration(mode: Mode, tmp_path: Path) -> N
 
 
 @BOTH
-async def test_a_client_is_told_of_changes_within_its_bundle_alone(mode: Mode, tmp_path: Path) -> None:
+async def test_a_client_is_notified_only_of_changes_within_its_bundle(mode: Mode, tmp_path: Path) -> None:
     bundles = {"watching": {"optional": ["desk.test_trigger_*", f"desk.{WATCHED}", "desk.test_simple_prompt"]}}
     told: list[str] = []
     with served_over_http(tmp_path, settings={"bundles": bundles}, desk=FIXTURE) as api:
         async with AsyncExitStack() as stack:
-            assert (await api.ask("list")).json()["nodes"]  # its source is listed, and nothing changes by itself
+            assert (await api.ask("list")).json()["nodes"]  # the source is listed, so no change happens by itself
             found: list[Watcher] = []
 
             async def hear(message: object) -> None:
@@ -282,7 +282,7 @@ async def test_a_client_is_told_of_changes_within_its_bundle_alone(mode: Mode, t
             assert [each.name for each in (await client.list_prompts()).prompts] == ["desk__test_simple_prompt"]
 
 
-async def test_a_bundle_that_is_gone_answers_no_session_and_ends_its_streams_until_it_is_back(tmp_path: Path) -> None:
+async def test_the_sessions_and_streams_of_a_removed_bundle_end(tmp_path: Path) -> None:
     with served_over_http(tmp_path, settings={"bundles": BUNDLES}, bench=faulty_entry()) as api:
         async with at(api, "words", "legacy") as client, at(api, "words") as listening:
             assert [node["name"] for node in (await ask(client, "list"))["nodes"]] == ["bench"]
@@ -305,7 +305,7 @@ async def test_a_bundle_that_is_gone_answers_no_session_and_ends_its_streams_unt
                 assert [node["name"] for node in (await ask(again, "list"))["nodes"]] == ["bench"]
 
 
-def test_what_a_model_is_shown_first_within_a_bundle_is_no_more_than_without(tmp_path: Path) -> None:
+def test_a_bundle_makes_the_initial_tool_list_smaller(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", toolcrib={"bundles": BUNDLES}, bench=faulty_entry(), x=faulty_entry())
 
     async def size(*words: str) -> int:

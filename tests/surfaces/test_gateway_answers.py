@@ -1,4 +1,4 @@
-"""Lists in pages."""
+"""Tests for paged lists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def page(names: set[str], cursor: str | None, size: int = 7) -> tuple[list[str],
 
 
 @given(NAMES, st.integers(1, 9))
-def test_a_walk_meets_each_name_once_in_order(names: set[str], size: int) -> None:
+def test_a_cursor_walk_returns_each_name_once_in_order(names: set[str], size: int) -> None:
     walked, cursor = page(names, None, size)
     while cursor is not None:
         more, cursor = page(names, cursor, size)
@@ -30,7 +30,9 @@ def test_a_walk_meets_each_name_once_in_order(names: set[str], size: int) -> Non
 
 
 @given(NAMES, NAMES, NAMES)
-def test_names_that_come_and_go_between_pages_shift_no_other(names: set[str], new: set[str], gone: set[str]) -> None:
+def test_names_added_or_removed_between_pages_do_not_affect_others(
+    names: set[str], new: set[str], gone: set[str]
+) -> None:
     first, cursor = page(names, None)
     walked, later = [*first], (names | new) - gone
     while cursor is not None:
@@ -40,7 +42,7 @@ def test_names_that_come_and_go_between_pages_shift_no_other(names: set[str], ne
     assert names - new - gone <= {*walked}
 
 
-def test_what_is_no_cursor_is_refused() -> None:
+def test_an_invalid_cursor_is_refused() -> None:
     for cursor in ("no cursor", "ä", "AAA", "_____w=="):
         with pytest.raises(MCPError, match="cursor"):
             page({"a"}, cursor)

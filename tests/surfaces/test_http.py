@@ -1,4 +1,4 @@
-"""`toolcrib serve --http`: many clients of both eras at one endpoint of this machine."""
+"""Tests `toolcrib serve --http` with many clients of both protocol versions at one local endpoint."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Serving:
 
 @contextmanager
 def serving(config: Path, where: str = "127.0.0.1:0", *words: str, audited: bool = False) -> Generator[Serving]:
-    """A gateway over HTTP, and its address as it prints it; `audited`: as the configuration says."""
+    """Runs a gateway over HTTP and yields its printed address. With `audited`, the audit settings of `config` apply."""
     command = [TOOLCRIB, "serve", str(config), "--no-cache", "--http", where, *words]
     command += [] if audited else ["--no-audit"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
@@ -71,7 +71,7 @@ async def test_a_client_lists_searches_expands_and_calls(mode: Mode, tmp_path: P
 
 
 @pytest.mark.slow
-async def test_a_hundred_clients_at_once_each_get_their_own_answers_though_half_of_them_leave(tmp_path: Path) -> None:
+async def test_a_hundred_concurrent_clients_get_their_own_answers_while_half_disconnect(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     with serving(config) as gateway:
         answers: dict[int, str] = {}
@@ -96,7 +96,7 @@ async def test_a_hundred_clients_at_once_each_get_their_own_answers_though_half_
 
 
 @BOTH
-async def test_a_client_that_goes_away_cancels_its_call_upstream(mode: Mode, tmp_path: Path) -> None:
+async def test_a_disconnected_client_cancels_its_upstream_call(mode: Mode, tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry("--log", str(log := tmp_path / "seen.jsonl")))
     with serving(config) as gateway:
         async with Client(gateway.url, mode=mode) as client:
@@ -110,12 +110,12 @@ async def test_a_client_that_goes_away_cancels_its_call_upstream(mode: Mode, tmp
             await until(lambda: events(log, "cancelled"), "the server was told of the cancellation")
 
 
-async def test_a_call_in_flight_ends_before_the_gateway_does(tmp_path: Path) -> None:
+async def test_a_running_call_is_answered_before_the_gateway_stops(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry("--log", str(log := tmp_path / "seen.jsonl")))
     with serving(config) as gateway:
         servers: list[psutil.Process] = []
         answer: list[str] = []
-        with suppress(Exception):  # the gateway is gone when the client wants to say goodbye
+        with suppress(Exception):  # the gateway has exited when the client ends its session
             async with Client(gateway.url) as client:
                 handle = (await ask(client, "expand_tool", tool_id="bench.slow"))["handle"]
 
@@ -138,7 +138,7 @@ async def test_a_call_in_flight_ends_before_the_gateway_does(tmp_path: Path) -> 
         assert not [server for server in servers if server.is_running()]
 
 
-async def test_an_open_stream_of_changes_is_told_of_them_and_does_not_hold_up_the_end(tmp_path: Path) -> None:
+async def test_an_open_subscription_receives_changes_and_does_not_delay_the_stop(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     with serving(config) as gateway:
         async with Client(gateway.url) as client, client.listen(tools_list_changed=True) as changes:
@@ -151,7 +151,7 @@ async def test_an_open_stream_of_changes_is_told_of_them_and_does_not_hold_up_th
         assert gateway.process.wait(30) == 0
 
 
-async def test_a_client_that_opened_no_stream_and_left_without_a_word_holds_up_no_reload(tmp_path: Path) -> None:
+async def test_a_client_that_left_silently_does_not_delay_a_reload(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     with serving(config) as gateway:
         accept = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
@@ -162,7 +162,9 @@ async def test_a_client_that_opened_no_stream_and_left_without_a_word_holds_up_n
             told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
             assert (await mute.post(gateway.url, json=told, headers=session)).status_code == 202
         async with Client(gateway.url) as other:
-            await run_tool(other, "bench.echo", text="here")  # the first server's tools would be a change as well
+            await run_tool(
+                other, "bench.echo", text="here"
+            )  # the tools of the first server would count as a change too
         for name in ("second", "third"):
             async with Client(gateway.url) as other, other.listen(tools_list_changed=True) as changes:
                 write_config(config, bench=faulty_entry(), **{name: faulty_entry()})
@@ -180,7 +182,7 @@ async def test_a_client_that_opened_no_stream_and_left_without_a_word_holds_up_n
         ({"Origin": "null"}, 403),
     ],
 )
-async def test_a_request_that_means_another_host_or_comes_from_another_page_is_refused(
+async def test_a_request_with_a_foreign_host_or_origin_is_refused(
     headers: dict[str, str], status: int, tmp_path: Path
 ) -> None:
     with serving(write_config(tmp_path / "mcp.json", bench=faulty_entry())) as gateway:
@@ -191,7 +193,7 @@ async def test_a_request_that_means_another_host_or_comes_from_another_page_is_r
 
 
 @pytest.mark.parametrize("where", ["0.0.0.0:0", "192.0.2.1:80", "example.org:80", "[::]:0", "nonsense", "localhost:x"])
-def test_an_address_that_others_can_reach_is_refused(where: str, tmp_path: Path) -> None:
+def test_a_public_or_invalid_listen_address_is_refused(where: str, tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     command = [TOOLCRIB, "serve", str(config), "--no-cache", "--no-audit", "--http", where]
     ended = subprocess.run(command, capture_output=True, timeout=60, text=True, check=False)
@@ -199,7 +201,7 @@ def test_an_address_that_others_can_reach_is_refused(where: str, tmp_path: Path)
     assert "INVALID_CONFIG" in ended.stderr
 
 
-def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_an_address_in_use_is_named_in_the_error(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     with serving(config) as gateway:
         where = gateway.url.removeprefix("http://").removesuffix("/mcp")
@@ -209,7 +211,7 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
         assert f"{where}: Address already in use" in ended.stderr
 
 
-async def test_a_server_that_ignores_its_closed_input_is_not_left_behind(tmp_path: Path) -> None:
+async def test_a_server_that_ignores_its_closed_input_is_stopped(tmp_path: Path) -> None:
     with serving(write_config(tmp_path / "mcp.json", bench=faulty_entry("ignore-stdin-close"))) as gateway:
         async with Client(gateway.url) as client:
             await ask(client, "list")

@@ -1,4 +1,4 @@
-"""Isolated servers behind the gateway: what each principal is answered and told, and nobody else."""
+"""Tests that answers and notifications of isolated servers reach only their own principal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def isolated(*principals: str) -> Json:
 
 @asynccontextmanager
 async def watcher(api: Api, token: str, mode: Mode) -> AsyncGenerator[tuple[Watcher, list[str]]]:
-    """A client with this token; also the methods of what it was told."""
+    """Yields a client with this token, and the methods of the notifications that it received."""
     found: list[Watcher] = []
     told: list[str] = []
 
@@ -48,7 +48,7 @@ async def watcher(api: Api, token: str, mode: Mode) -> AsyncGenerator[tuple[Watc
             yield found[0], told
 
 
-async def test_each_token_reaches_the_own_server_of_its_principal_and_its_first_question_waits_for_it(
+async def test_each_token_reaches_the_isolated_server_of_its_principal(
     tmp_path: Path,
 ) -> None:
     with served(tmp_path, auth=AUTH, settings=isolated("alice", "bob"), desk=faulty_entry()) as api:
@@ -58,7 +58,7 @@ async def test_each_token_reaches_the_own_server_of_its_principal_and_its_first_
 
 
 @BOTH
-async def test_whoever_does_not_have_a_server_is_told_of_it_nowhere(mode: Mode, tmp_path: Path) -> None:
+async def test_a_principal_without_an_isolated_server_never_sees_it(mode: Mode, tmp_path: Path) -> None:
     with served(tmp_path, auth=AUTH, settings=isolated("alice"), desk=faulty_entry(), bench=faulty_entry()) as api:
         async with api.mcp(ALICE, mode) as alice, api.mcp(BOB, mode) as bob:
             assert "desk" in str(await alice.list_tools())
@@ -70,9 +70,7 @@ async def test_whoever_does_not_have_a_server_is_told_of_it_nowhere(mode: Mode, 
 
 
 @BOTH
-async def test_a_change_of_a_resource_is_told_to_the_principal_whose_server_told_of_it(
-    mode: Mode, tmp_path: Path
-) -> None:
+async def test_a_resource_update_reaches_only_the_principal_of_its_server(mode: Mode, tmp_path: Path) -> None:
     with served(tmp_path, auth=AUTH, settings=isolated("alice", "bob"), desk=FIXTURE) as api:
         async with watcher(api, ALICE, mode) as (alice, _), watcher(api, BOB, mode) as (bob, _):
             uris = (of("desk", WATCHED), of("desk", STATIC))
@@ -86,7 +84,7 @@ async def test_a_change_of_a_resource_is_told_to_the_principal_whose_server_told
                 assert bob.heard == [of("desk", STATIC)]
 
 
-async def test_a_change_of_prompts_is_told_to_the_principal_whose_server_told_of_it(tmp_path: Path) -> None:
+async def test_a_prompt_change_reaches_only_the_principal_of_its_server(tmp_path: Path) -> None:
     changed = "notifications/prompts/list_changed"
     with served(tmp_path, auth=AUTH, settings=isolated("alice", "bob"), desk=FIXTURE) as api:
         async with watcher(api, ALICE, "legacy") as (alice, told_alice), watcher(api, BOB, "legacy") as (bob, told_bob):
@@ -105,7 +103,7 @@ async def test_a_change_of_prompts_is_told_to_the_principal_whose_server_told_of
 
 
 @BOTH
-async def test_the_person_at_this_machine_has_an_own_server_behind_a_pipe(mode: Mode, tmp_path: Path) -> None:
+async def test_the_local_principal_has_an_isolated_server_over_stdio(mode: Mode, tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", toolcrib=isolated("local"), desk=faulty_entry())
     async with behind_pipe(config, mode) as client:
         assert "desk" in str(await client.list_tools())
@@ -113,7 +111,7 @@ async def test_the_person_at_this_machine_has_an_own_server_behind_a_pipe(mode: 
 
 
 @BOTH
-async def test_resources_of_the_person_at_this_machine_can_be_read_and_watched(mode: Mode, tmp_path: Path) -> None:
+async def test_the_local_principal_can_read_and_watch_isolated_resources(mode: Mode, tmp_path: Path) -> None:
     heard: list[str] = []
 
     async def hear(message: object) -> None:

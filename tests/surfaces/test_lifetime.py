@@ -1,4 +1,4 @@
-"""A gateway's life: it follows its configuration, and it ends promptly and leaves no server behind."""
+"""Tests that a gateway follows its configuration, stops quickly and leaves no server running."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 @BOTH
 @pytest.mark.anyio
-async def test_a_changed_configuration_is_taken_over_and_told(mode: Mode, tmp_path: Path) -> None:
+async def test_a_changed_configuration_is_applied_and_clients_are_notified(mode: Mode, tmp_path: Path) -> None:
     config = write_config(
         tmp_path / "mcp.json", old=faulty_entry(), kept=faulty_entry("--log", str(log := tmp_path / "kept.jsonl"))
     )
@@ -63,11 +63,11 @@ async def test_a_changed_configuration_is_taken_over_and_told(mode: Mode, tmp_pa
 
 
 @pytest.mark.anyio
-async def test_an_unusable_file_changes_nothing_until_it_is_mended(tmp_path: Path) -> None:
+async def test_an_invalid_configuration_changes_nothing_until_it_is_fixed(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     async with served(config) as client:
         before = (await run_tool(client, "bench.pid")).structured_content
-        # Whether it was read shows only in what follows, so the next file is written when this one must have been.
+        # Reading a broken file has no visible effect. A later call shows that the gateway had time to read it.
         async with client.listen(tools_list_changed=True) as subscription:
             for broken in ('{"mcpServers": ', '{"mcpServers": []}', '{"toolcrib": {"unknown": 1}}'):
                 replace_config(config, broken)
@@ -82,7 +82,7 @@ async def test_an_unusable_file_changes_nothing_until_it_is_mended(tmp_path: Pat
 
 
 @pytest.mark.parametrize("ending", ["SIGINT", "SIGTERM", "closed input"])
-def test_it_ends_promptly_and_leaves_no_server_behind(ending: str, tmp_path: Path) -> None:
+def test_the_gateway_stops_quickly_and_leaves_no_server_running(ending: str, tmp_path: Path) -> None:
     config = write_config(
         tmp_path / "mcp.json",
         good=faulty_entry(),
@@ -104,14 +104,14 @@ def test_it_ends_promptly_and_leaves_no_server_behind(ending: str, tmp_path: Pat
 
 
 @pytest.mark.anyio
-async def test_a_client_that_leaves_as_the_specification_says_takes_every_server_with_it(tmp_path: Path) -> None:
-    """It closes the input, and sends SIGTERM while the gateway still stops a server that ignores just that."""
+async def test_a_client_shutdown_as_specified_stops_every_server(tmp_path: Path) -> None:
+    """The client closes the input, and sends SIGTERM while the gateway stops a server that ignores closed input."""
     async with served(write_config(tmp_path / "mcp.json", deaf=faulty_entry("ignore-stdin-close"))) as client:
         server = psutil.Process((await run_tool(client, "deaf.pid")).structured_content["pid"])  # pyright: ignore[reportOptionalSubscript]
     await until(lambda: not server.is_running(), "the server is stopped")
 
 
-def test_a_call_that_runs_does_not_keep_it_from_ending(tmp_path: Path) -> None:
+def test_a_running_call_does_not_prevent_the_stop(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     with conversation(write_config(tmp_path / "mcp.json", bench=faulty_entry("--log", str(log)))) as gateway:
         gateway.shake_hands()
@@ -123,7 +123,7 @@ def test_a_call_that_runs_does_not_keep_it_from_ending(tmp_path: Path) -> None:
         assert gateway.process.wait(30) == 0
 
 
-def test_a_gateway_without_a_usable_file_says_why_and_ends_with_2(tmp_path: Path) -> None:
+def test_a_gateway_with_an_invalid_configuration_exits_with_2(tmp_path: Path) -> None:
     (config := tmp_path / "mcp.json").write_text('{"mcpServers": 1}')
     with conversation(config) as gateway:
         assert gateway.end() == 2
@@ -132,10 +132,8 @@ def test_a_gateway_without_a_usable_file_says_why_and_ends_with_2(tmp_path: Path
 
 @BOTH
 @pytest.mark.anyio
-async def test_a_client_that_kills_what_does_not_end_in_time_leaves_no_server_behind(
-    mode: Mode, tmp_path: Path
-) -> None:
-    """The SDK's client waits two seconds after it closed the input and two after SIGTERM, then kills the gateway."""
+async def test_a_killed_gateway_leaves_no_server_running(mode: Mode, tmp_path: Path) -> None:
+    """The SDK client waits two seconds after closing the input and two after SIGTERM, then kills the gateway."""
     stubborn = faulty_entry("ignore-stdin-close", "ignore-sigterm")
     config = write_config(tmp_path / "mcp.json", one=stubborn, two=stubborn)
     async with served(config, mode) as client:

@@ -1,4 +1,4 @@
-"""What the gateway takes at once, how fast, and how often it starts a server that fails: a flood over a real pipe."""
+"""Tests for limits on concurrent calls, call rate and server restarts, over a real pipe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def handle_of(talk: Conversation, tool_id: str) -> str:
 
 
 def next_answers(talk: Conversation, count: int) -> dict[int, Json]:
-    """Results by the id of their request, the next `count` of them, in the order in which they come."""
+    """Reads the next `count` results, in order of arrival, by request id."""
     answers: dict[int, Json] = {}
     assert talk.process.stdout is not None
     while len(answers) < count:
@@ -36,7 +36,7 @@ def error_of(result: Json) -> Json:
     return result["structuredContent"]["error"]
 
 
-def test_of_a_flood_as_many_as_may_are_served_in_their_order_and_the_rest_is_refused_at_once(tmp_path: Path) -> None:
+def test_calls_beyond_the_queue_limit_are_refused_and_queued_ones_run_in_order(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     limits: Json = {"max_queued_calls": 40, "sources": {"bench": {"max_concurrent_calls": 3}}}
     config = write_config(tmp_path / "mcp.json", toolcrib=limits, bench=faulty_entry("--log", str(log)))
@@ -65,7 +65,7 @@ def test_of_a_flood_as_many_as_may_are_served_in_their_order_and_the_rest_is_ref
     assert [call["arguments"]["a"] for call in calls if call["name"] == "add"] == [*range(40)]
 
 
-def test_a_loop_that_calls_too_fast_is_told_when_to_come_back_and_nothing_else_is_limited(tmp_path: Path) -> None:
+def test_the_call_rate_limit_gives_a_retry_time_and_allows_searches(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     limits = {"calls_per_minute": 1, "burst_calls": 3}
     config = write_config(tmp_path / "mcp.json", toolcrib=limits, bench=faulty_entry("--log", str(log)))
@@ -82,7 +82,7 @@ def test_a_loop_that_calls_too_fast_is_told_when_to_come_back_and_nothing_else_i
     assert len(received(log, "tools/call")) == 3
 
 
-def test_a_model_that_calls_what_kills_its_server_again_and_again_does_not_have_it_started_every_time(
+def test_a_server_that_crashes_repeatedly_is_restarted_with_a_delay(
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "seen.jsonl"

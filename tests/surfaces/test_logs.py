@@ -1,4 +1,4 @@
-"""Log messages of servers, on their way through the gateway to the client whose call they are about."""
+"""Tests that log messages of servers reach only the client whose call they belong to."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ EVERY_PAIR = pytest.mark.parametrize(
         ("handshake-http", "auto"),
     ],
 )
-"""Of a server's era and a client's."""
+"""Pairs of the protocol versions of a server and a client."""
 
 LEVELS: tuple[mcp_types.LoggingLevel, ...] = get_args(mcp_types.LoggingLevel)
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """The address of a gateway over servers of both eras behind pipes and over HTTP, and over three more of the
-    handshake era, for one test each."""
+    """The address of a gateway over servers of both versions with stdio and HTTP, and over three more servers of
+    version 2025-11-25 that one test each uses."""
     with http_fixture() as url, http_fixture("--era", "legacy") as older:
         over_http: dict[str, Json] = {"newer-http": {"url": url}, "handshake-http": {"url": older}}
         alone = dict.fromkeys(("silent", "leveled", "mortal"), HANDSHAKE_FIXTURE)
@@ -48,7 +48,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 
 class Listener:
-    """A client, and what it was told."""
+    """A client with the log messages that it received."""
 
     def __init__(self, client: Client, heard: list[mcp_types.LoggingMessageNotificationParams]) -> None:
         self.client = client
@@ -71,7 +71,7 @@ class Listener:
 async def listener(
     gateway: str, mode: Mode, level: mcp_types.LoggingLevel | None, person: Person | None = None
 ) -> AsyncGenerator[Listener]:
-    """A client that asks for messages from `level` on, in the way of its era."""
+    """Yields a client that requests messages from `level` on, as its protocol version defines."""
     heard: list[mcp_types.LoggingMessageNotificationParams] = []
 
     async def hear(params: mcp_types.LoggingMessageNotificationParams) -> None:
@@ -87,7 +87,7 @@ async def listener(
 
 
 async def let_go(client: Client, source: str, key: str) -> None:
-    """Wait until something is held at the server under `key`, and let it go on."""
+    """Wait until the server holds a call under `key`, and release that call."""
     with anyio.fail_after(DEADLINE_S):
         while text_of(await run_tool(client, f"{source}.test_let_go", key=key)) != "yes":
             pass
@@ -95,9 +95,7 @@ async def let_go(client: Client, source: str, key: str) -> None:
 
 @CLIENTS
 @ERAS
-async def test_a_client_gets_what_its_call_logs_from_the_level_that_it_asked_for(
-    source: str, mode: Mode, shared: str
-) -> None:
+async def test_a_client_receives_log_messages_from_its_requested_level(source: str, mode: Mode, shared: str) -> None:
     async with listener(shared, mode, "warning") as told:
         await run_tool(told.client, f"{source}.test_log_all_levels")
         await until(lambda: len(told.heard) >= len(LEVELS) - 3, "the messages")
@@ -112,7 +110,7 @@ async def test_a_client_gets_what_its_call_logs_from_the_level_that_it_asked_for
 
 
 @ERAS
-async def test_a_newer_client_that_asks_for_no_messages_gets_none(source: str, shared: str) -> None:
+async def test_a_newer_client_without_a_log_level_receives_no_messages(source: str, shared: str) -> None:
     async with listener(shared, "auto", "debug") as asking, listener(shared, "auto", None) as silent:
         await run_tool(silent.client, f"{source}.test_log_all_levels")
         await run_tool(asking.client, f"{source}.test_log_all_levels")
@@ -120,16 +118,16 @@ async def test_a_newer_client_that_asks_for_no_messages_gets_none(source: str, s
         assert silent.heard == []
 
 
-async def test_an_older_client_that_set_no_level_gets_what_servers_of_its_era_log_by_themselves(shared: str) -> None:
+async def test_an_older_client_without_a_level_receives_logs_of_older_servers(shared: str) -> None:
     async with listener(shared, "legacy", None) as told:
         await run_tool(told.client, "newer.test_log_all_levels")
         answer = await run_tool(told.client, "silent.test_log_all_levels")
-        assert text_of(answer) == ""  # nobody had its level set
+        assert text_of(answer) == ""  # no client has set the level of this server
         await until(lambda: len(told.heard) >= len(LEVELS), "the messages")
         assert told.levels == [*LEVELS]
 
 
-async def test_an_older_server_is_asked_for_the_lowest_level_that_a_caller_wanted(shared: str) -> None:
+async def test_an_older_server_is_set_to_the_lowest_requested_level(shared: str) -> None:
     async with listener(shared, "legacy", "error") as one, listener(shared, "auto", "info") as two:
         assert text_of(await run_tool(one.client, "leveled.test_log_all_levels")) == "error"
         assert text_of(await run_tool(two.client, "leveled.test_log_all_levels")) == "error info"
@@ -138,7 +136,7 @@ async def test_an_older_server_is_asked_for_the_lowest_level_that_a_caller_wante
 
 
 @EVERY_PAIR
-async def test_what_one_client_s_call_logs_never_reaches_another(source: str, mode: Mode, shared: str) -> None:
+async def test_log_messages_of_a_call_never_reach_a_different_client(source: str, mode: Mode, shared: str) -> None:
     keys = [f"{source} {mode} {number}" for number in (1, 2)]
     async with listener(shared, mode, "debug") as one, listener(shared, mode, "debug") as two:
         async with anyio.create_task_group() as calls:
@@ -151,7 +149,7 @@ async def test_what_one_client_s_call_logs_never_reaches_another(source: str, mo
             async with Client(shared) as third:
                 for key in keys:
                     await let_go(third, source, key)
-        if source.endswith("http"):  # where each answer has a stream of its own, what is logged beside it is certain
+        if source.endswith("http"):  # each response has its own stream, so the messages are certain
             await until(lambda: len(one.heard) >= 2 and len(two.heard) >= 2, "the messages")
             assert one.words == [f"{keys[0]} is held", f"{keys[0]} goes on"]
             assert two.words == [f"{keys[1]} is held", f"{keys[1]} goes on"]
@@ -159,7 +157,7 @@ async def test_what_one_client_s_call_logs_never_reaches_another(source: str, mo
         assert not [word for word in two.words if keys[0] in str(word)]
 
 
-async def test_what_a_call_logs_after_its_client_has_given_it_up_reaches_nobody_else(shared: str) -> None:
+async def test_log_messages_of_a_cancelled_call_reach_no_other_client(shared: str) -> None:
     async with listener(shared, "legacy", "debug") as one, listener(shared, "legacy", "debug") as two:
         async with anyio.create_task_group() as calls:
             calls.start_soon(lambda: run_tool(one.client, "mortal.test_hold_on", key="it"))
@@ -167,7 +165,7 @@ async def test_what_a_call_logs_after_its_client_has_given_it_up_reaches_nobody_
             calls.cancel_scope.cancel()
         assert text_of(await run_tool(two.client, "mortal.test_let_go", key="it")) == "yes"
         await run_tool(two.client, "mortal.test_log_all_levels")
-        await run_tool(two.client, "mortal.test_die")  # and with it what was given up
+        await run_tool(two.client, "mortal.test_die")  # this also ends the cancelled call
         await run_tool(two.client, "mortal.test_tool_with_logging")
         await until(lambda: len(two.heard) == 3, "its own messages")
         assert one.words == ["it is held"]
@@ -175,7 +173,7 @@ async def test_what_a_call_logs_after_its_client_has_given_it_up_reaches_nobody_
 
 
 @pytest.mark.parametrize("modern", [False, True], ids=["legacy", "auto"])
-async def test_messages_come_before_the_answer_that_they_belong_to(modern: bool, tmp_path: Path) -> None:
+async def test_log_messages_arrive_before_the_response_of_their_call(modern: bool, tmp_path: Path) -> None:
     with conversation(write_config(tmp_path / "mcp.json", **SERVERS)) as gateway:
         meta: Json = {"_meta": ENVELOPE | {"io.modelcontextprotocol/logLevel": "info"}} if modern else {}
         if not modern:
@@ -204,7 +202,7 @@ def _refusal(gateway: Conversation, method: str, params: Json) -> int:
     return gateway.answer(gateway.send(method, params))["error"]["code"]
 
 
-async def test_what_is_logged_while_a_client_is_away_to_answer_comes_when_it_is_back(shared: str) -> None:
+async def test_log_messages_during_an_input_request_arrive_afterwards(shared: str) -> None:
     async with listener(shared, "auto", "info", Person()) as told:
         greeting = await run_tool(told.client, "handshake.test_log_and_ask")
         assert text_of(greeting) == "Hello, Ada!"
@@ -212,7 +210,7 @@ async def test_what_is_logged_while_a_client_is_away_to_answer_comes_when_it_is_
         assert told.words == ["before the question", "after the question"]
 
 
-async def test_a_flood_of_messages_holds_up_nobody_and_what_does_not_fit_is_told_of(shared: str) -> None:
+async def test_a_flood_of_log_messages_blocks_no_client_and_counts_dropped_messages(shared: str) -> None:
     count, chars = 4_000, 5_000
     async with Client(shared) as other, httpx2.AsyncClient(timeout=30) as web:
         handle = (await ask(other, "expand_tool", tool_id="newer-http.test_log_flood"))["handle"]
@@ -227,7 +225,7 @@ async def test_a_flood_of_messages_holds_up_nobody_and_what_does_not_fit_is_told
             "Mcp-Name": "call_tool",
         }
         async with web.stream("POST", shared, json=body, headers=headers) as response:
-            # It begins to answer, and nobody reads; others are answered meanwhile, until the server has logged all.
+            # The response has begun and is not read. Other clients get answers until the server has logged everything.
             assert response.status_code == 200
             await let_go(other, "newer-http", "flood")
             lines = [line async for line in response.aiter_lines() if line.startswith("data:")]

@@ -1,4 +1,4 @@
-"""What an owner says of servers' tools, all the way: in lists, searches, expansions and calls of real servers."""
+"""Tests that metadata configured for tools of real servers appears in lists, searches and expansions."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ async def following(crib: Toolcrib, config: Config) -> AsyncGenerator[list[Confi
     taken_over: list[Config] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(crib.follow, config, taken_over.append)
-        await anyio.wait_all_tasks_blocked()  # it knows what the file looks like now
+        await anyio.wait_all_tasks_blocked()  # it has read the current state of the file
         yield taken_over
         tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_list_of_all_tools_carries_what_their_owner_says_and_never_intents(mode: Mode, tmp_path: Path) -> None:
+async def test_listed_tools_carry_the_configured_metadata_without_intents(mode: Mode, tmp_path: Path) -> None:
     config = config_of(tmp_path, {"desk.echo": SAID})
 
     async with client_of(config, mode, "--operations", "all") as client:
@@ -76,7 +76,7 @@ async def test_a_list_of_all_tools_carries_what_their_owner_says_and_never_inten
     assert "quicksilver" not in json.dumps([tool.model_dump(mode="json") for tool in tools.values()])
 
 
-async def test_over_the_gateway_what_is_said_is_found_listed_and_expanded(tmp_path: Path) -> None:
+async def test_configured_metadata_appears_in_search_list_and_expansion(tmp_path: Path) -> None:
     config = config_of(tmp_path, {"desk.echo": SAID})
 
     async with client_of(config, "auto") as client:
@@ -95,7 +95,7 @@ async def test_over_the_gateway_what_is_said_is_found_listed_and_expanded(tmp_pa
         assert not called.is_error
 
 
-async def test_a_reload_takes_over_what_is_said_and_back_and_the_server_is_called_all_the_while(
+async def test_a_reload_applies_and_removes_metadata_while_calls_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
@@ -127,7 +127,7 @@ async def test_a_reload_takes_over_what_is_said_and_back_and_the_server_is_calle
         assert crib.search_tools("quicksilver").results == ()
 
 
-async def test_an_example_that_a_servers_schema_refuses_is_left_out_and_logged(
+async def test_an_example_that_does_not_match_the_schema_is_omitted_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = {"description": "Shout", "input": {"txet": "hello"}}
@@ -142,7 +142,7 @@ async def test_an_example_that_a_servers_schema_refuses_is_left_out_and_logged(
     assert "desk.echo: example 1 (Shout) does not match its schema" in caplog.text
 
 
-async def test_what_is_said_reaches_the_tools_of_a_server_that_each_principal_has_for_itself(tmp_path: Path) -> None:
+async def test_configured_metadata_applies_to_isolated_servers(tmp_path: Path) -> None:
     crib = Toolcrib()
     said = {"desk.*": {**SAID, "requires_permission": True}}
     crib.add_config(config_of(tmp_path, said, sources={"desk": {"isolation": "principal"}}))

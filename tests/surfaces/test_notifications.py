@@ -1,4 +1,4 @@
-"""What clients are told of unasked: each of what it sees itself, and of nothing that is hidden from it."""
+"""Tests that clients are notified only of changes that they can see."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def hidden_from_bob(**rule: list[str]) -> Json:
 
 @asynccontextmanager
 async def listener(api: Api, token: str, mode: Mode) -> AsyncGenerator[tuple[Watcher, list[str]]]:
-    """A client with this token that wants to hear of every list; also the methods of what it was told."""
+    """Yields a client that listens for changes of every list, and the methods of its notifications."""
     async with watcher(api, token, mode) as (client, told):
         if mode == "legacy":
             yield client, told
@@ -55,7 +55,7 @@ async def listener(api: Api, token: str, mode: Mode) -> AsyncGenerator[tuple[Wat
 
             async def follow() -> None:
                 async for event in events:
-                    heard.append(KINDS[type(event)])  # noqa: PERF401  it does not end
+                    heard.append(KINDS[type(event)])  # noqa: PERF401  the stream does not end
 
             tasks.start_soon(follow)
             yield client, heard
@@ -75,7 +75,7 @@ async def until_there_are_prompts(client: Client) -> None:
 
 
 async def until_quiet(api: Api, settings: Json, *heard: list[str], **servers: Json) -> None:
-    """Until everybody was told of all that happened before this; what they were told is forgotten."""
+    """Wait until all earlier notifications have arrived, and clear them."""
     reload(api, settings, **servers, marker=faulty_entry())
     for told in heard:
         await until(lambda told=told: TOOLS in told, "they are told of one more server, after all else")
@@ -83,7 +83,7 @@ async def until_quiet(api: Api, settings: Json, *heard: list[str], **servers: Js
 
 
 @BOTH
-async def test_a_change_of_what_is_hidden_is_told_to_nobody_from_whom_it_is_hidden(mode: Mode, tmp_path: Path) -> None:
+async def test_a_change_of_hidden_prompts_sends_no_notification(mode: Mode, tmp_path: Path) -> None:
     policy = hidden_from_bob(sources=["desk"])
     with served(tmp_path, auth=AUTH, settings=policy, desk=FIXTURE) as api:
         async with listener(api, ALICE, mode) as (alice, told_alice), listener(api, BOB, mode) as (_, told_bob):
@@ -97,9 +97,7 @@ async def test_a_change_of_what_is_hidden_is_told_to_nobody_from_whom_it_is_hidd
 
 
 @BOTH
-async def test_a_policy_that_changes_tells_those_whose_prompts_and_resources_it_changes(
-    mode: Mode, tmp_path: Path
-) -> None:
+async def test_a_policy_change_notifies_only_the_affected_principals(mode: Mode, tmp_path: Path) -> None:
     with served(tmp_path, auth=AUTH, settings=OPEN, desk=FIXTURE) as api:
         async with listener(api, ALICE, mode) as (alice, told_alice), listener(api, BOB, mode) as (bob, told_bob):
             await until_there_are_prompts(alice.client)
@@ -114,9 +112,7 @@ async def test_a_policy_that_changes_tells_those_whose_prompts_and_resources_it_
 
 
 @BOTH
-async def test_a_changed_file_that_changes_nothing_for_somebody_tells_them_of_no_tools(
-    mode: Mode, tmp_path: Path
-) -> None:
+async def test_a_reload_without_visible_changes_sends_no_notification(mode: Mode, tmp_path: Path) -> None:
     policy = hidden_from_bob(sources=["desk", "pay"])
     with served(tmp_path, auth=AUTH, settings=policy, desk=faulty_entry()) as api:
         async with listener(api, ALICE, mode) as (_, told_alice), listener(api, BOB, mode) as (_, told_bob):
@@ -129,9 +125,7 @@ async def test_a_changed_file_that_changes_nothing_for_somebody_tells_them_of_no
 
 
 @BOTH
-async def test_where_tools_are_listed_themselves_a_change_is_told_to_those_who_see_it(
-    mode: Mode, tmp_path: Path
-) -> None:
+async def test_with_all_operations_tool_changes_notify_only_principals_who_see_them(mode: Mode, tmp_path: Path) -> None:
     policy = hidden_from_bob(sources=["desk"])
     all_tools = ("--operations", "all")
     with served(tmp_path, *all_tools, auth=AUTH, settings=policy, desk=FIXTURE, bench=FIXTURE) as api:
@@ -147,7 +141,7 @@ async def test_where_tools_are_listed_themselves_a_change_is_told_to_those_who_s
 
 
 @BOTH
-async def test_whoever_loses_a_resource_is_told_of_its_changes_no_more(mode: Mode, tmp_path: Path) -> None:
+async def test_updates_of_a_resource_stop_when_the_policy_hides_it(mode: Mode, tmp_path: Path) -> None:
     with served(tmp_path, auth=AUTH, settings=OPEN, desk=FIXTURE) as api:
         async with watcher(api, ALICE, mode) as (alice, _), watcher(api, BOB, mode) as (bob, _):
             uris = (of("desk", WATCHED), of("desk", STATIC))
@@ -170,7 +164,7 @@ async def until_unreadable(client: Client, uri: str) -> None:
             await client.read_resource(uri, cache_mode="bypass")
 
 
-async def test_whoever_has_nothing_of_its_own_any_more_is_told_and_whoever_made_room_is_not(tmp_path: Path) -> None:
+async def test_losing_an_isolated_server_notifies_but_eviction_does_not(tmp_path: Path) -> None:
     one_at_a_time: Json = {"max_isolated_principals": 1}
     settings = {**isolated("alice", "bob"), **one_at_a_time}
     with served(tmp_path, auth=AUTH, settings=settings, desk=FIXTURE) as api:
@@ -194,10 +188,10 @@ async def test_whoever_has_nothing_of_its_own_any_more_is_told_and_whoever_made_
 
 
 class Standing:
-    """The other end of a connection, as far as nobody writes to it."""
+    """A stand-in for a connection to which nothing is written."""
 
 
-async def test_whoever_left_is_not_looked_at_again() -> None:
+async def test_closed_connections_are_not_compared_again() -> None:
     crib, looked_at = Toolcrib(), list[str]()
 
     def tools(view: View) -> Mapping[str, object]:

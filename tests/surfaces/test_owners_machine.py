@@ -1,4 +1,4 @@
-"""What describes the owner's machine is in the owner's log and in no answer, on whichever surface it is asked for."""
+"""Tests that details of the owner's machine appear in the owner's log and in no answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
 
 CANARY = "canary"
-"""In everything that the owner wrote down and no request holds."""
+"""A word in every configured value and in no request."""
 
 REFUSES = """
 import json, sys
@@ -92,7 +92,7 @@ REQUESTS: Sequence[tuple[str, Json]] = [
 
 
 async def told_over_mcp(crib: Toolcrib, path: Path, exposed: str) -> list[str]:
-    """All that a client is told: at the beginning, and in answer to each request that its operations take."""
+    """Returns everything that a client receives: at the start, and in response to each request."""
     gateway = Gateway(crib, read_config(path), principal=LOCAL, exposed=exposed)
     async with gateway, Client(gateway.server) as client:
         tools = await client.list_tools()
@@ -119,7 +119,7 @@ async def told_over_mcp(crib: Toolcrib, path: Path, exposed: str) -> list[str]:
         return told
 
 
-async def test_no_answer_on_any_surface_tells_what_only_the_owner_may_know(
+async def test_no_answer_on_any_surface_contains_details_of_the_owners_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("CANARY_VARIABLE", raising=False)

@@ -1,4 +1,4 @@
-"""Answers that are too large for one piece."""
+"""Tests for results that are too large for one response."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def text(value: str) -> dict[str, Any]:
 
 
 def read_all(large: PagedResults, first_page: str) -> str:
-    """All pages from the first on."""
+    """Reads all pages, starting with the first."""
     name, pages, number = first_page.rpartition("/")[0], "", 1
     while (page := large.page(f"{name}/{number}", LOCAL)) is not None:
         pages, number = pages + page["contents"][0]["text"], number + 1
@@ -37,7 +37,7 @@ def links(content: list[dict[str, Any]]) -> list[str]:
 
 
 @given(TEXTS)
-def test_no_text_is_lost_and_none_is_handed_over_beyond_the_room(texts: list[str]) -> None:
+def test_no_text_is_lost_and_the_response_stays_within_its_limit(texts: list[str]) -> None:
     large = PagedResults()
     content = large.fitted({"content": [text(value) for value in texts]}, SMALL, LOCAL)["content"]
     pages = links(content)
@@ -49,13 +49,13 @@ def test_no_text_is_lost_and_none_is_handed_over_beyond_the_room(texts: list[str
     assert "too large for one answer" in note
     assert sum(len(part.encode("utf-8", "surrogatepass")) for part in shown) <= SMALL.text
     rest = read_all(large, pages[0])
-    # Blocks that follow each other in the rest are parted by a line break, as nothing else could part them.
+    # In the pages, a line break separates consecutive blocks.
     whole = "\n".join(texts)
     assert "".join(shown).replace("\n", "") + rest.replace("\n", "") == whole.replace("\n", "")
 
 
 @given(st.text(min_size=20, max_size=400))
-def test_the_pages_of_one_text_are_the_text(value: str) -> None:
+def test_the_pages_of_a_string_join_to_that_string(value: str) -> None:
     large = PagedResults()
     content = large.fitted({"content": [text(value)]}, SMALL, LOCAL)["content"]
     pages = links(content)
@@ -73,7 +73,7 @@ def test_a_page_ends_at_a_line_break_where_one_is_near() -> None:
     assert content[0]["text"].endswith("\n")
 
 
-def test_what_stands_between_texts_keeps_its_place() -> None:
+def test_images_between_text_blocks_keep_their_position() -> None:
     image = {"type": "image", "data": base64.b64encode(b"x" * 100).decode(), "mimeType": "image/png"}
     wire = {"content": [text("a"), image, text("b" * 2_000), image, text("c")], "isError": True, "_meta": {"kept": 1}}
     fitted = PagedResults().fitted(wire, ROOM, LOCAL)
@@ -82,7 +82,7 @@ def test_what_stands_between_texts_keeps_its_place() -> None:
     assert (fitted["isError"], fitted["_meta"]) == (True, {"kept": 1})
 
 
-def test_structured_content_beyond_the_room_is_linked_to_unless_it_is_needed_whole() -> None:
+def test_large_structured_content_is_linked_unless_it_must_stay_whole() -> None:
     large, rows = PagedResults(), [{"row": number} for number in range(500)]
     wire = {"content": [text("500 rows")], "structuredContent": {"rows": rows}}
     fitted = large.fitted(wire, ROOM, LOCAL)
@@ -91,7 +91,7 @@ def test_structured_content_beyond_the_room_is_linked_to_unless_it_is_needed_who
     assert large.fitted(wire, ROOM, LOCAL, keeps_structure=True) == wire
 
 
-def test_an_embedded_text_that_does_not_fit_becomes_a_link_of_its_kind() -> None:
+def test_a_large_embedded_resource_becomes_a_link_with_its_mime_type() -> None:
     large = PagedResults()
     resource = {"uri": "memo://long", "mimeType": "text/markdown", "text": "word " * 1_000}
     content = large.fitted({"content": [{"type": "resource", "resource": resource}]}, ROOM, LOCAL)["content"]
@@ -100,30 +100,30 @@ def test_an_embedded_text_that_does_not_fit_becomes_a_link_of_its_kind() -> None
     assert read_all(large, links(content)[0]) == resource["text"]
 
 
-def test_a_binary_beyond_the_room_is_refused_with_its_size() -> None:
+def test_a_binary_beyond_the_limit_is_omitted_with_its_size() -> None:
     blob = {"uri": "memo://blob", "mimeType": "application/zip", "blob": base64.b64encode(bytes(5_000)).decode()}
     (told,) = PagedResults().fitted({"content": [{"type": "resource", "resource": blob}]}, ROOM, LOCAL)["content"]
     assert told["text"].startswith("[application/zip of about 5001 bytes is left out")
 
 
-def test_of_many_pages_only_the_first_are_linked_to_and_all_can_be_read() -> None:
+def test_only_the_first_pages_are_linked_but_all_are_readable() -> None:
     large, value = PagedResults(), "x" * 50_000
     content = large.fitted({"content": [text(value)]}, ROOM, LOCAL)["content"]
     assert len(links(content)) == MAX_LINKS
     assert len(content[0]["text"]) + len(read_all(large, links(content)[0])) == len(value)
 
 
-def test_pages_are_for_whoever_got_the_answer() -> None:
+def test_pages_are_readable_only_by_the_principal_of_the_result() -> None:
     large = PagedResults()
     page = links(large.fitted({"content": [text("x" * 5_000)]}, ROOM, LOCAL)["content"])[0]
     assert large.page(page, Principal("somebody else")) is None
     assert large.page(page, LOCAL) is not None
-    assert large.page(page, replace(LOCAL, scopes=frozenset({"more"}))) is not None, "its token was renewed"
+    assert large.page(page, replace(LOCAL, scopes=frozenset({"more"}))) is not None, "the token was renewed"
     for other in (f"{page}0", f"{page}/", page[:-2], "toolcrib-result://", "toolcrib-result:///1"):
         assert large.page(other, LOCAL) is None
 
 
-def test_pages_of_others_never_take_the_room_of_mine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_one_principal_do_not_evict_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.surfaces.mcp_gateway.paged_results.MAX_KEPT_BYTES", 40_000)
     large, ada, eve = PagedResults(), Principal("ada"), Principal("eve")
 
@@ -139,7 +139,7 @@ def test_pages_of_others_never_take_the_room_of_mine(monkeypatch: pytest.MonkeyP
     assert large.page(mine, ada) is not None
 
 
-def test_old_pages_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_pages_are_evicted_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.surfaces.mcp_gateway.paged_results.MAX_KEPT_BYTES", 40_000)
     large, value = PagedResults(), "x" * 10_000
     pages = [links(large.fitted({"content": [text(value)]}, ROOM, LOCAL)["content"])[0] for _ in range(6)]

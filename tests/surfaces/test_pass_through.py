@@ -1,4 +1,4 @@
-"""What passes through the gateway besides what tools answer: prompts, resources, completions, questions to clients."""
+"""Tests that prompts, resources, completions and input requests pass through the gateway."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ERAS = pytest.mark.parametrize("source", [*SERVERS])
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """The address of a gateway over servers of both eras, for whoever does not change it."""
+    """The address of a gateway over servers of both versions, for tests that do not change it."""
     config = write_config(tmp_path_factory.mktemp("shared") / "mcp.json", **SERVERS)
     with serving(config) as gateway:
         yield gateway.url
@@ -43,7 +43,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 @pytest.fixture(scope="module")
 def listing(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """The same, listing all tools; the newer server keeps its own names."""
+    """The address of a gateway that lists all tools. The newer server has plain names."""
     toolcrib = {"sources": {"newer": {"plain_names": True}}}
     config = write_config(tmp_path_factory.mktemp("listing") / "mcp.json", toolcrib=toolcrib, **SERVERS)
     with serving(config, "127.0.0.1:0", "--operations", "all") as gateway:
@@ -51,7 +51,7 @@ def listing(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 
 class Person:
-    """Answers what a client is asked, and remembers it."""
+    """Answers the requests to a client and records them."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -86,8 +86,8 @@ async def client_of(
     person: Person | None = None,
     heard: MessageHandlerFnT | None = None,
 ) -> AsyncGenerator[Client]:
-    """A client that can be asked what `person` answers, of the gateway at an address, or of one over a configuration
-    at the other end of a pipe."""
+    """Yields a client whose input requests `person` answers. `gateway` is an address, or the configuration of a
+    stdio gateway."""
     able: dict[str, Any] = {}
     if person is not None:
         able = {
@@ -106,9 +106,7 @@ async def client_of(
 
 @CLIENTS
 @ERAS
-async def test_prompts_are_listed_under_the_names_of_their_sources_and_can_be_got(
-    source: str, mode: Mode, shared: str
-) -> None:
+async def test_prompts_are_listed_with_source_prefixes_and_can_be_fetched(source: str, mode: Mode, shared: str) -> None:
     async with client_of(shared, mode) as client:
         prompts = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
         assert {"newer__test_simple_prompt", "handshake__test_simple_prompt"} <= prompts.keys()
@@ -123,7 +121,7 @@ async def test_prompts_are_listed_under_the_names_of_their_sources_and_can_be_go
 
 @CLIENTS
 @ERAS
-async def test_resources_are_listed_under_their_sources_and_can_be_read(source: str, mode: Mode, shared: str) -> None:
+async def test_resources_are_listed_with_source_uris_and_can_be_read(source: str, mode: Mode, shared: str) -> None:
     async with client_of(shared, mode) as client:
         uris = {resource.uri for resource in (await client.list_resources()).resources}
         assert {"toolcrib://newer/test://static-text", "toolcrib://handshake/test://static-text"} <= uris
@@ -143,7 +141,7 @@ async def test_resources_are_listed_under_their_sources_and_can_be_read(source: 
 
 @CLIENTS
 @ERAS
-async def test_a_resource_in_an_answer_can_be_read_again(source: str, mode: Mode, shared: str) -> None:
+async def test_a_resource_embedded_in_a_prompt_can_be_read_by_its_uri(source: str, mode: Mode, shared: str) -> None:
     async with client_of(shared, mode) as client:
         asked = {"resourceUri": "test://static-text"}
         got = await client.get_prompt(f"{source}__test_prompt_with_embedded_resource", asked)
@@ -168,7 +166,7 @@ async def test_completions_of_prompts_and_templates_come_from_their_source(
 
 
 @CLIENTS
-async def test_a_change_of_prompts_is_told(mode: Mode, tmp_path: Path) -> None:
+async def test_a_prompt_change_notifies_the_client(mode: Mode, tmp_path: Path) -> None:
     heard: list[str] = []
 
     async def hear(message: object) -> None:
@@ -192,7 +190,7 @@ async def test_a_change_of_prompts_is_told(mode: Mode, tmp_path: Path) -> None:
 
 @CLIENTS
 @ERAS
-async def test_a_tool_asks_the_person_for_input_in_the_middle_of_a_call(source: str, mode: Mode, shared: str) -> None:
+async def test_a_tool_can_request_input_during_a_call(source: str, mode: Mode, shared: str) -> None:
     person = Person()
     async with client_of(shared, mode, person=person) as client:
         greeting = await run_tool(client, f"{source}.test_input_required_result_elicitation")
@@ -207,7 +205,7 @@ async def test_a_tool_asks_the_person_for_input_in_the_middle_of_a_call(source: 
 
 
 @CLIENTS
-async def test_behind_a_pipe_all_of_this_is_so_as_well(mode: Mode, tmp_path: Path) -> None:
+async def test_prompts_resources_and_input_requests_work_over_stdio(mode: Mode, tmp_path: Path) -> None:
     person = Person()
     async with client_of(write_config(tmp_path / "mcp.json", **SERVERS), mode, person=person) as client:
         for source in SERVERS:
@@ -223,7 +221,7 @@ async def test_behind_a_pipe_all_of_this_is_so_as_well(mode: Mode, tmp_path: Pat
 
 @CLIENTS
 @ERAS
-async def test_a_prompt_may_ask_as_well(source: str, mode: Mode, shared: str) -> None:
+async def test_a_prompt_can_request_input(source: str, mode: Mode, shared: str) -> None:
     person = Person()
     async with client_of(shared, mode, person=person) as client:
         got = await client.get_prompt(f"{source}__test_input_required_result_prompt")
@@ -233,17 +231,17 @@ async def test_a_prompt_may_ask_as_well(source: str, mode: Mode, shared: str) ->
 
 @CLIENTS
 @ERAS
-async def test_a_client_that_cannot_be_asked_is_told_so(source: str, mode: Mode, shared: str) -> None:
+async def test_an_input_request_to_a_client_without_elicitation_fails(source: str, mode: Mode, shared: str) -> None:
     async with client_of(shared, mode) as client:
         refused = await run_tool(client, f"{source}.test_elicitation", message="Who are you?")
         assert refused.is_error
         assert "elicitation/create, which this client does not support" in text_of(refused)
-        # And nothing else is hurt.
+        # The server still works.
         assert "simple text" in text_of(await run_tool(client, f"{source}.test_simple_text"))
 
 
 @ERAS
-async def test_a_state_that_was_tampered_with_or_answered_twice_is_refused(source: str, shared: str) -> None:
+async def test_a_modified_or_reused_request_state_is_refused(source: str, shared: str) -> None:
     async with client_of(shared, "auto", person=Person()) as client:
         handle = (await ask(client, "expand_tool", tool_id=f"{source}.test_input_required_result_request_state"))[
             "handle"
@@ -264,13 +262,13 @@ async def test_a_state_that_was_tampered_with_or_answered_twice_is_refused(sourc
                 await client.session.call_tool("call_tool", tried, input_responses=answers, request_state=told)
         done = await client.session.call_tool("call_tool", call, input_responses=answers, request_state=state)
         assert text_of(done) == "state-ok"
-        if source == "handshake":  # the call that waited is over; one that is sent anew would run twice
+        if source == "handshake":  # the waiting call has finished, and repeating it would run it twice
             with pytest.raises(MCPError, match="already answered"):
                 await client.session.call_tool("call_tool", call, input_responses=answers, request_state=state)
 
 
 @CLIENTS
-async def test_all_tools_are_listed_and_called_by_their_names(mode: Mode, listing: str) -> None:
+async def test_with_all_operations_tools_are_listed_and_called_by_name(mode: Mode, listing: str) -> None:
     async with client_of(listing, mode, person=Person()) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert {"test_simple_text", "handshake__test_simple_text"} <= names
@@ -288,7 +286,7 @@ async def test_all_tools_are_listed_and_called_by_their_names(mode: Mode, listin
 
 
 @CLIENTS
-async def test_a_source_with_plain_names_keeps_its_own(mode: Mode, listing: str) -> None:
+async def test_a_source_with_plain_names_has_no_prefixes(mode: Mode, listing: str) -> None:
     async with client_of(listing, mode) as client:
         assert "simple text" in text_of(await client.call_tool("test_simple_text"))
         assert {"test_simple_prompt", "handshake__test_simple_prompt"} <= {
@@ -299,7 +297,7 @@ async def test_a_source_with_plain_names_keeps_its_own(mode: Mode, listing: str)
             assert held.uri == uri
 
 
-async def test_hundreds_of_tools_come_in_pages_that_hold_each_once(tmp_path: Path) -> None:
+async def test_hundreds_of_tools_are_listed_in_pages_without_duplicates(tmp_path: Path) -> None:
     tools = "".join(
         f"@server.tool(name='tool_{number:04}')\ndef _() -> str:\n    'Tool {number}.'\n    return '{number}'\n"
         for number in range(250)
@@ -344,7 +342,7 @@ server.run()
 """
 
 
-async def test_text_beyond_the_limit_is_paged_and_binary_beyond_it_told_of(tmp_path: Path) -> None:
+async def test_large_text_is_paged_and_large_binary_is_omitted(tmp_path: Path) -> None:
     script = tmp_path / "large.py"
     script.write_text(LARGE)
     config = write_config(
@@ -371,7 +369,7 @@ async def test_text_beyond_the_limit_is_paged_and_binary_beyond_it_told_of(tmp_p
             await client.read_resource("toolcrib-result://nothing/1")
 
 
-async def test_a_server_is_told_only_of_what_the_client_behind_the_pipe_can_be_asked(tmp_path: Path) -> None:
+async def test_a_server_sees_only_the_capabilities_of_the_stdio_client(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", one=HANDSHAKE_FIXTURE)
     async with client_of(config, "legacy") as client:
         result = await run_tool(client, "one.test_missing_capability")
@@ -381,7 +379,7 @@ async def test_a_server_is_told_only_of_what_the_client_behind_the_pipe_can_be_a
 
 
 class Thoughtful(Person):
-    """Takes until it is told to before it answers."""
+    """A person who answers only after an event."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -396,9 +394,11 @@ class Thoughtful(Person):
         return await super().elicit(context, params)
 
 
-@pytest.mark.parametrize("other_person", [None, Person()], ids=["cannot be asked", "can be asked"])
+@pytest.mark.parametrize("other_person", [None, Person()], ids=["without input support", "with input support"])
 @CLIENTS
-async def test_a_question_never_reaches_another_client(mode: Mode, other_person: Person | None, tmp_path: Path) -> None:
+async def test_an_input_request_never_reaches_a_different_client(
+    mode: Mode, other_person: Person | None, tmp_path: Path
+) -> None:
     config, first = write_config(tmp_path / "mcp.json", one=HANDSHAKE_FIXTURE), Thoughtful()
     greetings: list[str] = []
     with serving(config) as gateway:
@@ -422,7 +422,7 @@ async def test_a_question_never_reaches_another_client(mode: Mode, other_person:
         assert other_person is None or other_person.asked == []
 
 
-async def test_a_call_that_waits_for_a_client_that_went_away_is_cancelled(tmp_path: Path) -> None:
+async def test_a_call_waiting_for_a_disconnected_client_is_cancelled(tmp_path: Path) -> None:
     config, person = write_config(tmp_path / "mcp.json", one=HANDSHAKE_FIXTURE), Thoughtful()
     with serving(config) as gateway:
         async with client_of(gateway.url, "legacy", person=person) as client, anyio.create_task_group() as tasks:
@@ -431,7 +431,7 @@ async def test_a_call_that_waits_for_a_client_that_went_away_is_cancelled(tmp_pa
             tasks.cancel_scope.cancel()
         async with client_of(gateway.url, "legacy", person=(other := Person())) as client:
             assert "simple text" in text_of(await run_tool(client, "one.test_simple_text"))
-            # The server may still be at the call that was given up: what it asks now could be meant for the other.
+            # The server may still run the cancelled call, so an input request could belong to either call.
             refused = await run_tool(client, "one.test_input_required_result_elicitation")
             assert "Toolcrib cannot tell which one to ask" in text_of(refused)
         assert other.asked == []

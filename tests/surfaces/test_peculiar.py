@@ -1,4 +1,4 @@
-"""What servers may do that few do: none of it costs a client more than that one thing."""
+"""Tests that unusual but legal behavior of servers does not break clients."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def listing(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 
 @CLIENTS
-async def test_an_integer_beyond_64_bits_costs_no_answer(mode: Mode, shared: str) -> None:
+async def test_a_result_with_an_integer_beyond_64_bits_is_returned(mode: Mode, shared: str) -> None:
     async with client_of(shared, mode) as client:
         result = await run_tool(client, "odd.beyond_64_bits")
         assert (text_of(result), result.structured_content) == ("ran", {"n": 2**70})
 
 
 @CLIENTS
-async def test_an_answer_of_the_first_version_is_read_as_what_it_is(mode: Mode, shared: str) -> None:
+async def test_a_result_in_the_format_of_2024_is_understood(mode: Mode, shared: str) -> None:
     async with client_of(shared, mode) as client:
         result = await run_tool(client, "odd.first_version")
         assert (text_of(result), result.is_error) == ("as it was in 2024", True)
 
 
 @CLIENTS
-async def test_a_tool_with_an_odd_schema_costs_no_other_its_place(mode: Mode, shared: str, listing: str) -> None:
+async def test_tools_with_unusual_schemas_are_listed_with_the_others(mode: Mode, shared: str, listing: str) -> None:
     async with client_of(shared, mode) as client:
         found = {tool["tool_id"] for tool in (await ask(client, "list", path=["odd"], limit=50))["tools"]}
         assert {"odd.list_output", "odd.object_or_null", "odd.ask_two"} <= found
@@ -67,7 +67,7 @@ async def test_a_tool_with_an_odd_schema_costs_no_other_its_place(mode: Mode, sh
 
 
 @CLIENTS
-async def test_a_client_is_not_asked_in_a_way_that_it_does_not_know(mode: Mode, shared: str) -> None:
+async def test_a_client_gets_no_elicitation_mode_that_it_does_not_support(mode: Mode, shared: str) -> None:
     person = Person()
     only_forms: dict[str, Any] = {"elicitation_callback": person.elicit}
 
@@ -86,7 +86,7 @@ async def test_a_client_is_not_asked_in_a_way_that_it_does_not_know(mode: Mode, 
 
 
 @CLIENTS
-async def test_a_question_of_a_call_that_was_cancelled_reaches_nobody_else(mode: Mode, tmp_path: Path) -> None:
+async def test_an_input_request_of_a_cancelled_call_reaches_no_other_client(mode: Mode, tmp_path: Path) -> None:
     said: list[str] = []
     both_run = (anyio.Event(), anyio.Event())
 
@@ -115,7 +115,7 @@ async def test_a_question_of_a_call_that_was_cancelled_reaches_nobody_else(mode:
 
 
 @CLIENTS
-async def test_progress_goes_on_after_a_question(mode: Mode, shared: str) -> None:
+async def test_progress_continues_after_an_input_request(mode: Mode, shared: str) -> None:
     heard: list[float] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -130,14 +130,14 @@ async def test_progress_goes_on_after_a_question(mode: Mode, shared: str) -> Non
 
 
 @CLIENTS
-async def test_two_questions_at_once_are_both_answered(mode: Mode, shared: str) -> None:
+async def test_two_concurrent_input_requests_are_both_answered(mode: Mode, shared: str) -> None:
     async with client_of(shared, mode, person=(person := Person())) as client:
         said = json.loads(text_of(await run_tool(client, "odd.ask_two")))
         assert {name: each["action"] for name, each in said.items()} == {"left": "decline", "right": "decline"}
         assert sorted(person.asked) == ["left", "right"]
 
 
-async def test_of_two_questions_one_may_be_answered_first(shared: str) -> None:
+async def test_two_input_requests_can_be_answered_one_at_a_time(shared: str) -> None:
     async with client_of(shared, "auto", person=Person()) as client:
         handle = (await ask(client, "expand_tool", tool_id="odd.ask_two"))["handle"]
         call: Json = {"tool_id": handle, "arguments": {}}
@@ -158,26 +158,26 @@ async def test_of_two_questions_one_may_be_answered_first(shared: str) -> None:
 
 
 @CLIENTS
-async def test_a_completion_cannot_ask_anybody(mode: Mode, shared: str) -> None:
+async def test_a_completion_can_request_input_only_from_older_clients(mode: Mode, shared: str) -> None:
     async with client_of(shared, mode, person=(person := Person())) as client:
         prompt = mcp_types.PromptReference(type="ref/prompt", name="odd__plan")
         if mode == "auto":
             given = await client.complete(prompt, {"name": "day", "value": ""})
             assert json.loads(given.completion.values[0])["code"] == mcp_types.INVALID_REQUEST
             assert person.asked == []
-        else:  # in the handshake era a request may be asked in the middle of any other
+        else:  # version 2025-11-25 allows an input request during any other request
             await client.complete(prompt, {"name": "day", "value": ""})
             assert person.asked == ["Go on?"]
 
 
-async def test_prompts_that_hang_keep_no_tool_waiting(tmp_path: Path) -> None:
+async def test_a_hanging_prompt_list_does_not_delay_tools(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", toolcrib={"list_timeout_s": 86_400}, odd=peculiar("hanging-prompts"))
     async with client_of(config, "auto") as client:
         assert text_of(await run_tool(client, "odd.beyond_64_bits")) == "ran"
         assert (await client.list_prompts()).prompts == []
 
 
-async def test_a_newer_client_that_goes_away_in_the_middle_of_its_questions_lets_go_of_the_server(shared: str) -> None:
+async def test_a_client_that_leaves_during_an_input_request_releases_the_server(shared: str) -> None:
     class Absent(Person):
         def __init__(self) -> None:
             super().__init__()
@@ -195,7 +195,7 @@ async def test_a_newer_client_that_goes_away_in_the_middle_of_its_questions_lets
         tasks.start_soon(run_tool, client, "odd.ask_then_report")
         await absent.was_asked.wait()
         tasks.cancel_scope.cancel()
-    async with client_of(shared, "auto") as client:  # others are served, whatever waits for the one who went away
+    async with client_of(shared, "auto") as client:  # other clients are still served
         assert text_of(await run_tool(client, "odd.beyond_64_bits")) == "ran"
         with pytest.raises(MCPError, match="requestState"):
             await client.session.call_tool("call_tool", {"tool_id": "x"}, request_state="suspended:made up")

@@ -1,4 +1,4 @@
-"""A gateway over a server whose definitions change: what was approved is served, and nothing else of that server."""
+"""Tests that a gateway serves only the pinned definitions of a server whose definitions change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PUSH: Json = {"name": "push", "description": "Sends what was recorded.", "inputS
 
 
 class Place:
-    """A configuration over a server, whose tools are those of a file."""
+    """A configuration with a server that reads its tools from a file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -73,7 +73,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 async def found(client: Client) -> list[str]:
-    """Ids of all tools that are found once the server has listed them."""
+    """Waits until the server has listed its tools, and returns the ids of all tools found."""
     page: Json = {}
 
     async def started() -> bool:
@@ -92,7 +92,7 @@ async def until_found(client: Client, *expected: str) -> None:
     await until(are_found, f"a search that finds {expected}")
 
 
-async def test_what_changed_since_it_was_approved_is_served_as_it_was_approved(place: Place) -> None:
+async def test_a_changed_description_is_served_as_it_was_pinned(place: Place) -> None:
     place.offer(COMMIT)
     await place.pin()
     place.offer(LOUD, PUSH)
@@ -112,7 +112,7 @@ async def test_what_changed_since_it_was_approved_is_served_as_it_was_approved(p
     assert "/description" in drift.out
 
 
-async def test_a_tool_whose_calls_may_fail_is_served_again_once_somebody_approved_of_it(place: Place) -> None:
+async def test_a_tool_with_a_breaking_change_is_hidden_until_pinned_again(place: Place) -> None:
     place.offer(COMMIT)
     await place.pin()
     place.offer(STRICT)
@@ -127,7 +127,7 @@ async def test_a_tool_whose_calls_may_fail_is_served_again_once_somebody_approve
         assert text_of(await run_tool(client, "git.commit", message="hello")) == "done"
 
 
-async def test_where_the_tools_themselves_are_listed_none_is_that_is_kept_away(place: Place) -> None:
+async def test_with_all_operations_quarantined_tools_are_not_listed(place: Place) -> None:
     place.offer(COMMIT, PUSH)
     await place.pin("git.commit")
     async with place.served("--operations", "all") as client:
@@ -137,7 +137,7 @@ async def test_where_the_tools_themselves_are_listed_none_is_that_is_kept_away(p
 
 
 @pytest.mark.parametrize("body", [b"", b"nonsense" * 1_000], ids=["emptied", "nonsense"])
-async def test_a_store_that_is_damaged_while_it_is_served_shows_nothing_and_says_so(place: Place, body: bytes) -> None:
+async def test_a_damaged_pin_store_hides_all_tools_and_is_logged(place: Place, body: bytes) -> None:
     place.offer(COMMIT)
     await place.pin()
     async with place.served() as client:
@@ -151,7 +151,7 @@ async def test_a_store_that_is_damaged_while_it_is_served_shows_nothing_and_says
     assert str(place.pins) in doctor.out.replace("\n", "")
 
 
-async def test_what_the_policy_says_of_a_damaged_store_counts(place: Place) -> None:
+async def test_the_policy_decides_what_a_damaged_pin_store_means(place: Place) -> None:
     place.write({"unreadable": "warn"})
     place.offer(COMMIT)
     await place.pin()
@@ -162,7 +162,7 @@ async def test_what_the_policy_says_of_a_damaged_store_counts(place: Place) -> N
         assert "cannot be read" in expansion["warnings"][0]
 
 
-async def test_a_missing_store_is_one_in_which_nothing_is_approved(place: Place) -> None:
+async def test_a_missing_pin_store_counts_as_empty(place: Place) -> None:
     place.write({"unpinned": "quarantine"})
     place.offer(COMMIT)
     async with place.served() as client:
@@ -173,7 +173,7 @@ async def test_a_missing_store_is_one_in_which_nothing_is_approved(place: Place)
         await until_found(client)
 
 
-async def test_another_policy_counts_while_it_is_served(place: Place) -> None:
+async def test_a_changed_pin_policy_applies_while_serving(place: Place) -> None:
     place.offer(COMMIT)
     async with place.served() as client:
         await until_found(client, "git.commit")
@@ -181,7 +181,7 @@ async def test_another_policy_counts_while_it_is_served(place: Place) -> None:
         await until_found(client)
 
 
-async def test_a_file_that_says_nothing_of_pins_any_more_opens_nothing(place: Place) -> None:
+async def test_removing_the_pins_setting_keeps_tools_quarantined(place: Place) -> None:
     place.write({"unpinned": "quarantine"})
     place.offer(COMMIT)
     async with place.served() as client:

@@ -1,4 +1,4 @@
-"""On whose behalf a gateway answers: fixed at its making behind a pipe, of each request over HTTP, never guessed."""
+"""Tests for the principal of a request: fixed for a stdio gateway, per request over HTTP, never guessed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NO_SERVERS = Config(Path("mcp.json"))
 
 
 async def cache_scope(crib: Toolcrib, config: Config = NO_SERVERS) -> str:
-    """That of the list of operations."""
+    """Returns the cache scope of the tool list."""
     async with Gateway(crib, config, principal=LOCAL) as gateway, Client(gateway.server) as client:
         return (await client.list_tools()).cache_scope
 
 
-async def test_behind_a_pipe_all_ask_on_behalf_of_the_one_who_is_there() -> None:
+async def test_a_stdio_gateway_answers_for_its_one_principal() -> None:
     crib, seen = Toolcrib(), list[str]()
     crib.dispatcher.recorders.append(lambda event: seen.append(event.principal))
     async with crib, Gateway(crib, NO_SERVERS, principal=Principal("ada")) as gateway:
@@ -35,7 +35,7 @@ async def test_behind_a_pipe_all_ask_on_behalf_of_the_one_who_is_there() -> None
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_a_request_that_nobody_was_let_in_with_is_not_answered(mode: str) -> None:
+async def test_a_request_without_a_principal_is_not_answered(mode: str) -> None:
     crib, seen = Toolcrib(), list[str]()
     crib.dispatcher.recorders.append(lambda event: seen.append(event.principal))
     async with crib, Gateway(crib, NO_SERVERS) as gateway:
@@ -45,19 +45,19 @@ async def test_a_request_that_nobody_was_let_in_with_is_not_answered(mode: str) 
     assert seen == []
 
 
-def test_headers_of_a_call_are_compared_with_what_nobody_may_see_only_by_mistake() -> None:
+def test_looking_up_a_schema_without_a_principal_is_an_error() -> None:
     schema_of = Gateway(Toolcrib(), NO_SERVERS, exposed=ALL).server.get_tool_input_schema
     assert schema_of is not None
     with pytest.raises(RuntimeError):
         schema_of("functions__lend")
 
 
-async def test_the_list_of_operations_is_for_everybody_only_while_everybody_sees_the_same(tmp_path: Path) -> None:
+async def test_the_tool_list_is_public_only_without_a_policy(tmp_path: Path) -> None:
     assert await cache_scope(Toolcrib()) == "public"
     assert await cache_scope(Toolcrib(policy=Rules((), otherwise=Access.CALL))) == "private"
 
 
-async def test_the_list_of_operations_is_private_where_each_principal_has_servers_of_its_own(tmp_path: Path) -> None:
+async def test_the_tool_list_is_private_with_isolated_servers(tmp_path: Path) -> None:
     crib = Toolcrib()
     settings = {"sources": {"desk": {"isolation": "principal"}}}
     config = crib.add_config(write_config(tmp_path / "mcp.json", toolcrib=settings, desk=faulty_entry()))

@@ -1,4 +1,4 @@
-"""What a program serves of its own crib, by public names: over pipes, at an address, and mounted in an application."""
+"""Tests that a program serves its own crib over stdio, over HTTP, and mounted in an application."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def bench() -> Toolcrib:
 
 @asynccontextmanager
 async def served(crib: Toolcrib, **given: Any) -> AsyncGenerator[str]:
-    """Where it serves MCP, until it is cancelled."""
+    """Serves `crib` over HTTP for the block and yields the address of its MCP endpoint."""
     async with anyio.create_task_group() as tasks:
         url, listening = list[str](), anyio.Event()
 
@@ -79,16 +79,14 @@ async def served(crib: Toolcrib, **given: Any) -> AsyncGenerator[str]:
         tasks.cancel_scope.cancel()
 
 
-# -- over pipes -------------------------------------------------------------------------------------------------------
+# -- over stdio -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.true_start
 @pytest.mark.parametrize(
     "command", [[sys.executable, "program.py"], [TOOLCRIB, "serve", "program:crib"]], ids=["program", "serve"]
 )
-async def test_a_program_serves_its_functions_over_pipes_and_what_they_print_disturbs_nothing(
-    command: list[str], tmp_path: Path
-) -> None:
+async def test_a_program_serves_functions_over_stdio_even_if_they_print(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     parameters = StdioServerParameters(command=command[0], args=command[1:], cwd=tmp_path)
     with (tmp_path / "errors").open("w") as errors:
@@ -96,7 +94,7 @@ async def test_a_program_serves_its_functions_over_pipes_and_what_they_print_dis
             assert client.instructions is not None
             assert "Inside:\n- functions: add" in client.instructions
             assert text_of(await run_tool(client, "functions.add", a=1, b=2)) == "3"
-    assert (tmp_path / "errors").read_text() == "adding\n", "no word of ours, and no traceback"
+    assert (tmp_path / "errors").read_text() == "adding\n", "no output of Toolcrib, and no traceback"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +105,7 @@ async def test_a_program_serves_its_functions_over_pipes_and_what_they_print_dis
         ("nothing.here:crib", "module `nothing.here` not found"),
     ],
 )
-def test_what_is_no_crib_of_a_module_is_named_with_what_there_is(named: str, why: str, tmp_path: Path) -> None:
+def test_an_unknown_crib_name_is_reported_with_a_suggestion(named: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     ended = subprocess.run([TOOLCRIB, "serve", named], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -116,17 +114,17 @@ def test_what_is_no_crib_of_a_module_is_named_with_what_there_is(named: str, why
 
 
 @pytest.mark.parametrize("named", ["program", "program.py"])
-def test_a_module_without_the_name_of_its_crib_is_told_to_name_it(named: str, tmp_path: Path) -> None:
+def test_a_module_without_a_crib_name_is_refused_with_an_example(named: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     ended = subprocess.run([TOOLCRIB, "serve", named], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "Name the Toolcrib object in it, for example `program:crib`" in ended.stderr
 
 
-# -- at an address ----------------------------------------------------------------------------------------------------
+# -- over HTTP --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_program_serves_over_http_all_that_the_gateway_does() -> None:
+async def test_a_program_serves_every_http_endpoint_of_the_gateway() -> None:
     crib = bench()
     async with served(crib) as url, httpx2.AsyncClient(base_url=url.removesuffix("/mcp")) as http:
         async with Client(url) as client:
@@ -140,11 +138,11 @@ async def test_a_program_serves_over_http_all_that_the_gateway_does() -> None:
         assert (await http.get("/health/ready")).json() == {"status": "ready"}
         assert "toolcrib_operation_duration_seconds" in (await http.get("/metrics")).text
     assert not crib.is_running
-    async with served(crib) as url, Client(url) as client:  # once more
+    async with served(crib) as url, Client(url) as client:  # a second time
         assert text_of(await run_tool(client, "functions.greet", name="Ada")) == "hello Ada"
 
 
-async def test_a_crib_that_is_running_goes_on_after_it_was_served() -> None:
+async def test_a_running_crib_keeps_running_after_serving() -> None:
     async with bench() as crib:
         async with served(crib) as url, Client(url) as client:
             assert text_of(await run_tool(client, "functions.add", a=1, b=2)) == "3"
@@ -152,7 +150,7 @@ async def test_a_crib_that_is_running_goes_on_after_it_was_served() -> None:
         assert (await crib.call_tool(crib.expand_tool("functions.add").handle, {"a": 2, "b": 2})).text == "4"
 
 
-async def test_who_may_ask_is_said_as_a_configuration_says_it() -> None:
+async def test_serve_http_accepts_authentication_like_a_configuration() -> None:
     crib = bench()
     tokens = [{"sha256": hashlib.sha256(b"secret").hexdigest(), "principal": "ada"}]
     async with served(crib, auth={"tokens": tokens}) as url, httpx2.AsyncClient() as http:
@@ -168,7 +166,7 @@ async def test_who_may_ask_is_said_as_a_configuration_says_it() -> None:
 # -- some of the operations -------------------------------------------------------------------------------------------
 
 
-async def test_tools_are_found_and_not_run_where_only_looking_is_offered() -> None:
+async def test_without_call_tool_tools_can_be_found_but_not_called() -> None:
     looking = ["list", "search_tools", "expand_tool"]
     async with served(bench(), operations=looking) as url, Client(url) as client:
         tools = (await client.list_tools()).tools
@@ -186,7 +184,7 @@ async def test_tools_are_found_and_not_run_where_only_looking_is_offered() -> No
             assert [path for path in paths if path.startswith("/v1/")] == [f"/v1/{name}" for name in looking]
 
 
-async def test_each_error_leads_on_by_what_is_offered() -> None:
+async def test_next_actions_of_errors_use_only_offered_operations() -> None:
     async with served(bench(), operations="search_tools,expand_tool") as url:
         async with httpx2.AsyncClient(base_url=url.removesuffix("/mcp")) as http:
             wrong = (await http.post("/v1/expand_tool", json={"tool_id": "functions.nothing"})).json()
@@ -213,10 +211,10 @@ async def test_unknown_operations_are_refused_before_anything_is_served(operatio
         crib.app(operations=operations)
 
 
-# -- what is said of the catalog --------------------------------------------------------------------------------------
+# -- the catalog in the instructions ----------------------------------------------------------------------------------
 
 
-async def test_the_top_names_nothing_that_the_policy_hides() -> None:
+async def test_the_instructions_name_no_tool_that_the_policy_hides() -> None:
     crib = Toolcrib(policy=Rules((Rule(Access.HIDDEN, tools=("functions.secret",)),), Access.CALL))
     crib.add(lambda: "done", name="secret", description="Tell the secret.")
     async with served(crib) as url, Client(url) as client:
@@ -242,7 +240,7 @@ async def by_uvicorn(app: Any) -> AsyncGenerator[str]:
 
 
 @pytest.mark.parametrize("mounted", [True, False])
-async def test_it_is_mounted_in_an_application_or_served_by_itself(mounted: bool) -> None:
+async def test_the_app_works_mounted_and_on_its_own(mounted: bool) -> None:
     crib = bench()
     app = crib.app()
     below = "/tools" if mounted else ""
@@ -256,7 +254,7 @@ async def test_it_is_mounted_in_an_application_or_served_by_itself(mounted: bool
     assert not crib.is_running
 
 
-async def test_its_doors_are_the_same_below_a_path() -> None:
+async def test_a_mounted_app_checks_tokens_and_hosts() -> None:
     tokens = [{"sha256": hashlib.sha256(b"secret").hexdigest(), "principal": "ada"}]
     app = bench().app(auth={"tokens": tokens}, url="https://example.com/tools")
     whole = Starlette(routes=[Mount("/tools", app)], lifespan=app.lifespan)
@@ -281,7 +279,7 @@ async def test_hints_name_paths_below_the_mount() -> None:
         assert (await http.get("/")).json()["hints"] == [offered, "GET /tools/openapi.json describes the API."]
 
 
-async def test_an_application_that_does_not_enter_its_lifespan_is_told_so() -> None:
+async def test_a_mounted_app_without_its_lifespan_raises_an_error() -> None:
     transport = httpx2.ASGITransport(app=Starlette(routes=[Mount("/tools", bench().app())]))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
         with pytest.raises(RuntimeError, match=r"lifespan=app\.lifespan"):

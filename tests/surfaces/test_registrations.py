@@ -40,7 +40,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def served(
     config: Path, mode: Mode = "auto", heard: MessageHandlerFnT | None = None, operations: str = "compact"
 ) -> AsyncGenerator[Client]:
-    """A client of a gateway over `config`, which looks for what is registered where this process does."""
+    """Yields a client of a gateway that uses the same registration store as this process."""
     words = ["serve", str(config), "--no-cache", "--no-audit", "--operations", operations]
     parameters = StdioServerParameters(command=TOOLCRIB, args=words, env=dict(os.environ))
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123, ASYNC230  a device, not a file
@@ -62,7 +62,7 @@ def remove(config: Path, tool_id: str = "ops.disk_free") -> None:
 
 
 async def until_found(search: Callable[[], Awaitable[Json]], *expected: str) -> None:
-    """Until a search gives exactly these."""
+    """Wait until a search finds exactly these tools."""
 
     async def are_found() -> bool:
         return sorted(each["tool_id"] for each in (await search())["results"]) == sorted(expected)
@@ -75,9 +75,7 @@ async def in_thread(action: Callable[..., None], *arguments: Any) -> None:
 
 
 @BOTH
-async def test_a_tool_that_is_added_is_listed_searched_and_called_and_one_that_is_removed_is_gone(
-    config: Path, mode: Mode
-) -> None:
+async def test_a_registered_tool_is_served_until_it_is_unregistered(config: Path, mode: Mode) -> None:
     told: list[str] = []
 
     async def hear(message: object) -> None:
@@ -109,9 +107,7 @@ async def test_a_tool_that_is_added_is_listed_searched_and_called_and_one_that_i
 
 
 @BOTH
-async def test_where_the_tools_themselves_are_listed_the_list_changes_and_that_is_told(
-    config: Path, mode: Mode
-) -> None:
+async def test_with_all_operations_a_registration_changes_the_tool_list(config: Path, mode: Mode) -> None:
     told: list[str] = []
 
     async def hear(message: object) -> None:
@@ -133,7 +129,7 @@ async def listed(client: Client) -> list[Any]:
     return (await client.list_tools(cache_mode="bypass")).tools
 
 
-async def test_a_gateway_over_http_takes_it_over_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gateway_over_http_applies_registrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with served_over_http(tmp_path) as api:
 
@@ -150,7 +146,7 @@ async def test_a_gateway_over_http_takes_it_over_too(tmp_path: Path, monkeypatch
         assert gone.json()["code"] == "TOOL_NOT_FOUND"
 
 
-async def test_a_gateway_that_starts_later_has_what_was_added(config: Path) -> None:
+async def test_a_gateway_that_starts_later_serves_earlier_registrations(config: Path) -> None:
     await in_thread(add, config)
     async with served(config) as client:
         assert text_of(await run_tool(client, "ops.disk_free", path="/")).strip() == "all of / is free"
@@ -173,7 +169,7 @@ main()
 """
 
 
-async def test_an_adder_that_is_killed_in_the_middle_adds_nothing_and_harms_nothing(config: Path) -> None:
+async def test_a_registration_killed_before_its_commit_has_no_effect(config: Path) -> None:
     async with served(config) as client:
         await in_thread(add, config, "ops.first")
         words = ["register", "command", "ops.second", "--description", "Free room.", "-c", str(config), "--", "df"]
@@ -184,7 +180,7 @@ async def test_an_adder_that_is_killed_in_the_middle_adds_nothing_and_harms_noth
     assert [row.name for row in registrations_of(config).all()] == ["ops.first", "ops.third"]
 
 
-async def test_two_adders_at_once_both_have_theirs(config: Path) -> None:
+async def test_concurrent_registrations_are_all_stored(config: Path) -> None:
     command = [TOOLCRIB, "register", "command", "--description", "Free room.", "-c", str(config)]
     async with served(config) as client:
         async with anyio.create_task_group() as adders:
@@ -206,9 +202,7 @@ def damaged(path: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["deleted", "garbage"])
-async def test_a_store_that_goes_bad_takes_nothing_from_a_running_gateway_which_says_so(
-    config: Path, damage: str
-) -> None:
+async def test_a_damaged_registration_store_does_not_affect_a_running_gateway(config: Path, damage: str) -> None:
     await in_thread(add, config)
     with started(config) as process:
         gateway = Conversation(process)
@@ -224,7 +218,7 @@ async def test_a_store_that_goes_bad_takes_nothing_from_a_running_gateway_which_
         assert gateway.end() == 0
 
 
-def test_where_nothing_can_be_written_adding_says_so(config: Path) -> None:
+def test_registering_without_write_access_fails_with_a_reason(config: Path) -> None:
     store = default_registrations()
     store.parent.parent.mkdir()
     store.parent.write_text("")

@@ -1,4 +1,4 @@
-"""Search behind a gateway: with a model in a folder, with a past, and with what is wrong with either."""
+"""Tests for search through a gateway: with an embedding model, with call history, and with faults in both."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NOTES: Json = {
         }
     }
 }
-"""Tools that say nothing of `mail`, which to the models of these tests is what `send` is."""
+"""Tools that do not mention `mail`. The models of these tests treat `mail` as a synonym of `send`."""
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def model(folder: Path, same: str = "send", dim: int = len(WORDS)) -> Path:
-    """A model2vec folder to which `mail` means what `same` means, and each other word something else."""
+    """Creates a model2vec folder in which `mail` has the vector of `same` and other words have their own."""
     table: NDArray[np.float32] = np.eye(len(WORDS), dim, dtype=np.float32)
     table[WORDS.index("mail")] = table[WORDS.index(same)]
     return static_folder(folder, tensors={"embeddings": table})
@@ -69,7 +69,7 @@ async def tools_for(client: Client, query: str) -> list[str]:
 
 
 async def until_found(find: Callable[[], Any], expected: Any, what: str) -> None:
-    """Ask again and again until this is the answer."""
+    """Repeat a search until it returns `expected`."""
     deadline = time.monotonic() + DEADLINE_S
     while (found := await find()) != expected:
         assert time.monotonic() < deadline, f"waited {DEADLINE_S:g} s in vain: {what}; {found}"
@@ -90,7 +90,7 @@ async def client_of(how: str, config: Path) -> AsyncGenerator[Client]:
 
 
 @pytest.mark.parametrize("how", ["stdio legacy", "stdio auto", "http legacy", "http auto"])
-async def test_a_query_without_a_word_in_common_finds_its_tool_once_there_are_vectors(how: str, tmp_path: Path) -> None:
+async def test_a_query_without_shared_words_finds_its_tool_by_vectors(how: str, tmp_path: Path) -> None:
     model(tmp_path / "tiny")
     async with client_of(how, configured(tmp_path, embedder={"folder": "tiny"})) as client:
         assert (await tools_for(client, "send"))[0] == "notes.dispatch"
@@ -113,7 +113,7 @@ def of_too_few_tokens(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("spoiled", [missing, truncated, of_too_few_tokens])
-async def test_with_a_model_that_cannot_be_used_search_goes_on_by_words_and_doctor_says_why(
+async def test_with_an_unusable_model_search_uses_words_and_doctor_reports_it(
     spoiled: Callable[[Path], str], tmp_path: Path
 ) -> None:
     told = spoiled(tmp_path / "tiny")
@@ -131,7 +131,7 @@ async def test_with_a_model_that_cannot_be_used_search_goes_on_by_words_and_doct
     assert toolcrib_process("search", "mail", "-c", config, "--json").json["results"] == []
 
 
-def test_a_search_from_a_shell_has_the_vectors_and_finds_them_kept_the_next_time(tmp_path: Path) -> None:
+def test_the_search_command_uses_and_caches_vectors(tmp_path: Path) -> None:
     model(tmp_path / "tiny")
     config = configured(tmp_path, embedder={"folder": "tiny"})
     for _ in range(2):
@@ -140,7 +140,7 @@ def test_a_search_from_a_shell_has_the_vectors_and_finds_them_kept_the_next_time
     assert (tmp_path / "cache" / "toolcrib" / "vectors.sqlite").exists()
 
 
-async def test_vectors_of_another_dimension_that_were_kept_are_not_taken_for_those_of_the_model(tmp_path: Path) -> None:
+async def test_cached_vectors_of_a_different_dimension_are_not_used(tmp_path: Path) -> None:
     model(tmp_path / "tiny")
     config = configured(tmp_path, embedder={"folder": "tiny"})
     assert toolcrib_process("search", "mail", "-c", config, "--json").json["results"]
@@ -153,9 +153,7 @@ async def test_vectors_of_another_dimension_that_were_kept_are_not_taken_for_tho
 
 
 @BOTH
-async def test_a_running_gateway_takes_over_another_model_and_none_and_signals_that_are_switched_off(
-    mode: Mode, tmp_path: Path
-) -> None:
+async def test_changes_of_search_settings_apply_while_serving(mode: Mode, tmp_path: Path) -> None:
     model(tmp_path / "one")
     model(tmp_path / "other", "write")
     one: Json = {"embedder": {"folder": "one"}}
@@ -173,11 +171,11 @@ async def test_a_running_gateway_takes_over_another_model_and_none_and_signals_t
         assert await tools_for(client, "send") == ["notes.dispatch"]
 
 
-# -- when nothing serves ----------------------------------------------------------------------------------------------
+# -- searches without a match -----------------------------------------------------------------------------------------
 
 
 @BOTH
-async def test_what_nothing_serves_is_answered_so_with_what_leads_on(mode: Mode, tmp_path: Path) -> None:
+async def test_a_search_without_a_match_returns_hints_and_a_next_action(mode: Mode, tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", toolcrib=NOTES)
     async with served(config, mode, operations="full") as client:
         page = await ask(client, "search_tools", query="zebra crossing")
@@ -195,7 +193,7 @@ async def test_what_nothing_serves_is_answered_so_with_what_leads_on(mode: Mode,
         assert page["next_action"] == {"operation": "list_categories", "arguments": {}}
 
 
-async def test_nothing_is_refused_where_the_configuration_says_so(tmp_path: Path) -> None:
+async def test_the_refuse_setting_decides_whether_weak_matches_are_shown(tmp_path: Path) -> None:
     told = {
         "hoard": "Keeps what people have too many of, on shelves, in boxes, below beds and behind doors, for years.",
         "weigh": "Weighs sugar.",
@@ -215,7 +213,7 @@ async def test_nothing_is_refused_where_the_configuration_says_so(tmp_path: Path
         await until_found(lambda: tools_for(client, query), ["notes.hoard"], "the best there is is shown")
 
 
-# -- the past ---------------------------------------------------------------------------------------------------------
+# -- call history -----------------------------------------------------------------------------------------------------
 
 AUTH: Json = {"tokens": [entry(ALICE, "team-alice"), entry(BOB, "team-bob"), entry(CYD, "cyd")]}
 
@@ -232,14 +230,14 @@ async def first(api: Api, token: str, query: str) -> str:
 
 
 async def search_and_call(api: Api, token: str, query: str, tool_id: str, **arguments: Any) -> None:
-    """As a model does: what the search showed is expanded and called, in one trace."""
+    """Searches, expands and calls a tool in one trace, as a model does."""
     assert tool_id in [each for each, _ in await ranked(api, token, query)]
     called = await api.run_tool(tool_id, token, **arguments)
     assert called.status_code == 200, called.text
     assert not called.json().get("isError"), called.text
 
 
-async def test_what_served_before_ranks_higher_for_those_who_share_the_past_until_it_is_forgotten(
+async def test_past_calls_raise_the_rank_only_for_principals_who_share_history(
     tmp_path: Path,
 ) -> None:
     drawers: Json = {
@@ -266,7 +264,7 @@ async def test_what_served_before_ranks_higher_for_those_who_share_the_past_unti
             await until_found(lambda token=token: ranked(api, token, query), before, "it is forgotten")
 
 
-def test_where_the_audit_is_off_doctor_and_the_gateway_say_that_nothing_is_learned(tmp_path: Path) -> None:
+def test_history_without_audit_is_reported_by_doctor_and_gateway(tmp_path: Path) -> None:
     said: Json = {**NOTES, "audit": False, "search": {"history": True}}
     config = write_config(tmp_path / "mcp.json", toolcrib=said)
     assert any("nothing is learned" in each for each in toolcrib_process("doctor", config, "--json").json["warnings"])

@@ -1,4 +1,4 @@
-"""What a gateway has done by its first answer, and what it leaves for later."""
+"""Tests for the work that a gateway does before its first answer and after it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LATER = {
     "toolcrib.agent.sections",
     "toolcrib.sources.declared.definition",
 }
-"""What the first list of tools does without: each of these took milliseconds of it at some time, numpy fifty."""
+"""Modules that the first tool list must not import. Each took milliseconds of the start, and numpy fifty."""
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def config(tmp_path: Path) -> Path:
     return write_config(tmp_path / "mcp.json", bench=faulty_entry())
 
 
-def test_the_first_list_of_tools_waits_for_nothing_that_only_later_answers_need(config: Path) -> None:
+def test_the_first_tool_list_imports_no_modules_of_later_answers(config: Path) -> None:
     with _watched(config) as process:
         gateway = Conversation(process)
         gateway.shake_hands()
@@ -69,7 +69,7 @@ def test_the_first_list_of_tools_waits_for_nothing_that_only_later_answers_need(
         assert {*_told(process)["modules"]} & LATER == set()
 
 
-def test_a_search_brings_what_it_needs(config: Path) -> None:
+def test_a_search_imports_the_modules_that_it_needs(config: Path) -> None:
     with _watched(config) as process:
         gateway = Conversation(process)
         gateway.shake_hands()
@@ -82,7 +82,7 @@ def test_a_search_brings_what_it_needs(config: Path) -> None:
         }
 
 
-def test_garbage_is_looked_for_once_a_gateway_serves_and_not_among_what_its_start_made(config: Path) -> None:
+def test_garbage_collection_starts_with_serving_and_skips_startup_objects(config: Path) -> None:
     with _watched(config) as process:
         assert Conversation(process).end() == 0
         told = _told(process)
@@ -91,7 +91,7 @@ def test_garbage_is_looked_for_once_a_gateway_serves_and_not_among_what_its_star
 
 
 def _watched(config: Path) -> subprocess.Popen[bytes]:
-    """A gateway that tells at its end, as the last line of its standard error, what it has imported."""
+    """Starts a gateway that prints its imported modules as the last line of standard error."""
     command = [sys.executable, "-c", _WATCHED, str(config), "--no-cache", "--no-audit"]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 

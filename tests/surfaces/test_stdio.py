@@ -1,4 +1,4 @@
-"""The gateway over stdio, as clients of both protocol eras meet it."""
+"""Tests for the gateway over stdio with clients of both protocol versions."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
 BOTH_RAW = pytest.mark.parametrize("modern", [False, True])
 
 ACROSS = pytest.mark.parametrize(("modern", "upstream"), [(False, "modern"), (True, "legacy")])
-"""A client of one era and a server of the other, where most would be lost."""
+"""A client and a server of different protocol versions, where most information could be lost."""
 
 OPERATIONS = ["list", "search_tools", "expand_tool", "call_tool"]
 
 
 @pytest.mark.holds("goals.nothing-up-front", "operations.few")
 @BOTH
-async def test_a_client_sees_four_operations_and_finds_and_runs_a_tool_through_them(mode: Mode, tmp_path: Path) -> None:
+async def test_a_client_finds_and_runs_a_tool_through_four_operations(mode: Mode, tmp_path: Path) -> None:
     async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry()), mode) as client:
         listed = await client.list_tools()
         assert [tool.name for tool in listed.tools] == OPERATIONS
@@ -68,7 +68,7 @@ async def test_a_gateway_that_hides_everything_from_its_client_warns_its_owner(t
 
 
 @BOTH_RAW
-def test_the_list_of_tools_is_the_same_before_and_after_the_servers_started(modern: bool, tmp_path: Path) -> None:
+def test_the_tool_list_is_the_same_before_and_after_the_servers_started(modern: bool, tmp_path: Path) -> None:
     slow = write_config(
         tmp_path / "mcp.json", bench=faulty_entry("slow-start=0.5"), broken=faulty_entry("exit-at-start")
     )
@@ -91,7 +91,7 @@ def test_the_list_of_tools_is_the_same_before_and_after_the_servers_started(mode
         assert gateway.end() == 0
 
 
-def test_a_client_of_the_handshake_era_is_told_that_the_list_may_change(tmp_path: Path) -> None:
+def test_initialize_declares_that_the_tool_list_may_change(tmp_path: Path) -> None:
     with conversation(write_config(tmp_path / "mcp.json")) as gateway:
         told = gateway.shake_hands()
         assert told["capabilities"]["tools"] == {"listChanged": True}
@@ -101,7 +101,7 @@ def test_a_client_of_the_handshake_era_is_told_that_the_list_may_change(tmp_path
 
 @pytest.mark.holds("errors.next-action")
 @BOTH
-async def test_every_error_is_a_result_with_text_structure_and_a_way_on(mode: Mode, tmp_path: Path) -> None:
+async def test_every_error_has_text_structured_content_and_a_next_action(mode: Mode, tmp_path: Path) -> None:
     async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry("die-in-call", "error")), mode) as client:
 
         async def error(operation: str, /, **arguments: Any) -> Json:
@@ -133,7 +133,7 @@ async def test_every_error_is_a_result_with_text_structure_and_a_way_on(mode: Mo
 
 
 @BOTH_RAW
-def test_a_schema_with_an_integer_beyond_64_bits_is_shown_as_it_is(modern: bool, tmp_path: Path) -> None:
+def test_a_schema_with_an_integer_beyond_64_bits_is_unchanged(modern: bool, tmp_path: Path) -> None:
     with conversation(write_config(tmp_path / "mcp.json", bench=faulty_entry("big-number"))) as gateway:
         if not modern:
             gateway.shake_hands()
@@ -145,7 +145,7 @@ def test_a_schema_with_an_integer_beyond_64_bits_is_shown_as_it_is(modern: bool,
 
 
 @BOTH
-async def test_a_fault_of_ours_is_an_internal_error_that_tells_nothing(
+async def test_an_internal_error_response_contains_no_details(
     mode: Mode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any, **__: Any) -> ListPage:
@@ -165,7 +165,7 @@ async def test_a_fault_of_ours_is_an_internal_error_that_tells_nothing(
 
 
 @BOTH
-async def test_a_tool_that_is_no_operation_is_refused_by_the_protocol(mode: Mode, tmp_path: Path) -> None:
+async def test_calling_an_unknown_tool_name_is_a_protocol_error(mode: Mode, tmp_path: Path) -> None:
     async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry()), mode) as client:
         for name in ("bench.add", "hammer"):
             with pytest.raises(MCPError, match="Unknown tool") as caught:
@@ -174,14 +174,14 @@ async def test_a_tool_that_is_no_operation_is_refused_by_the_protocol(mode: Mode
 
 
 @ACROSS
-def test_results_pass_through_whole_in_both_eras(modern: bool, upstream: str, tmp_path: Path) -> None:
+def test_results_pass_through_unchanged_between_protocol_versions(modern: bool, upstream: str, tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry("bad-output", "--era", upstream))
     with conversation(config) as gateway:
         if not modern:
             gateway.shake_hands()
         picture = gateway.run_tool("bench.image", modern=modern)
         direct = faulty._image({})  # pyright: ignore[reportPrivateUsage]  what the server itself answers
-        # Nothing is another but the names of resources, which lead back to their server.
+        # Only the URIs of resources differ, because they name their server.
         assert json.loads(json.dumps(picture["content"]).replace("toolcrib://bench/", "")) == direct["content"]
         assert [block["uri"] for block in picture["content"] if "uri" in block] == ["toolcrib://bench/memo://palette"]
         assert picture["structuredContent"] == direct["structuredContent"]
@@ -196,7 +196,7 @@ def test_results_pass_through_whole_in_both_eras(modern: bool, upstream: str, tm
 
 
 @ACROSS
-def test_what_the_era_of_the_client_has_no_form_for_is_carried_in_one_that_it_has(
+def test_results_are_converted_to_forms_that_the_client_version_has(
     modern: bool, upstream: str, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry("list-output", "odd-output", "--era", upstream))
@@ -214,7 +214,7 @@ def test_what_the_era_of_the_client_has_no_form_for_is_carried_in_one_that_it_ha
 
 
 @BOTH
-async def test_progress_travels_from_the_server_to_the_client(mode: Mode, tmp_path: Path) -> None:
+async def test_progress_of_the_server_reaches_the_client(mode: Mode, tmp_path: Path) -> None:
     heard: list[tuple[float, float | None, str | None]] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -229,7 +229,7 @@ async def test_progress_travels_from_the_server_to_the_client(mode: Mode, tmp_pa
 
 
 @BOTH
-async def test_cancellation_travels_from_the_client_to_the_server(mode: Mode, tmp_path: Path) -> None:
+async def test_cancellation_by_the_client_reaches_the_server(mode: Mode, tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry("--log", str(log)))
     async with served(config, mode) as client:
@@ -246,7 +246,7 @@ async def test_cancellation_travels_from_the_client_to_the_server(mode: Mode, tm
         assert text_of(await run_tool(client, "bench.echo", text="still here")) == "still here"
 
 
-async def test_many_calls_at_once_each_get_their_own_answer(tmp_path: Path) -> None:
+async def test_concurrent_calls_get_their_own_answers(tmp_path: Path) -> None:
     answers: dict[int, Any] = {}
     async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry())) as client:
         handle = (await ask(client, "expand_tool", tool_id="bench.add"))["handle"]
@@ -262,7 +262,7 @@ async def test_many_calls_at_once_each_get_their_own_answer(tmp_path: Path) -> N
 
 
 @BOTH_RAW
-def test_nothing_but_protocol_messages_is_printed_whatever_servers_print(modern: bool, tmp_path: Path) -> None:
+def test_the_gateway_prints_only_protocol_messages(modern: bool, tmp_path: Path) -> None:
     config = write_config(
         tmp_path / "mcp.json",
         noisy=faulty_entry("garbage", "flood-stderr"),
@@ -283,7 +283,7 @@ def test_nothing_but_protocol_messages_is_printed_whatever_servers_print(modern:
             assert line.startswith(b'{"jsonrpc":"2.0"'), line
 
 
-async def test_one_failing_server_takes_nothing_with_it_and_is_named(tmp_path: Path) -> None:
+async def test_a_failed_server_is_listed_as_unavailable_and_others_work(tmp_path: Path) -> None:
     config = write_config(
         tmp_path / "mcp.json",
         bench=faulty_entry(),
@@ -298,7 +298,9 @@ async def test_one_failing_server_takes_nothing_with_it_and_is_named(tmp_path: P
         why = (await ask(client, "expand_tool", tool_id="broken.echo"))["error"]
         assert why["code"] == "SOURCE_UNAVAILABLE"
         assert "it exited" in why["message"]
-        assert "the vice is missing" not in str(why)  # for its owner alone, as paths and secrets may stand there
+        assert "the vice is missing" not in str(
+            why
+        )  # only for the owner, because the output may contain paths and secrets
         unset = (await ask(client, "expand_tool", tool_id="unset.echo"))["error"]
         assert unset["message"] == "The source `unset` is unavailable: Its configuration is invalid."
         assert text_of(await run_tool(client, "bench.echo", text="fine")) == "fine"
@@ -312,13 +314,13 @@ async def test_the_first_search_waits_for_servers_that_are_starting(tmp_path: Pa
         assert "starting" not in found
 
 
-async def test_a_catalog_without_servers_is_served_as_an_empty_one(tmp_path: Path) -> None:
+async def test_a_configuration_without_servers_gives_an_empty_catalog(tmp_path: Path) -> None:
     async with served(write_config(tmp_path / "mcp.json")) as client:
         assert (await ask(client, "search_tools", query="anything"))["results"] == []
         assert (await ask(client, "list"))["nodes"] == []
 
 
-async def test_a_page_of_results_leads_to_the_next_through_its_cursor(tmp_path: Path) -> None:
+async def test_search_pages_with_cursors_return_each_tool_once(tmp_path: Path) -> None:
     async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry("odd-tools"))) as client:
         seen: list[str] = []
         cursor = None

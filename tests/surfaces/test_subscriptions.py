@@ -1,4 +1,4 @@
-"""Subscriptions to single resources, through the gateway, for every pair of eras."""
+"""Tests for subscriptions to resources through the gateway, for every pair of protocol versions."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ EVERY_PAIR = pytest.mark.parametrize(
         ("handshake-http", "auto"),
     ],
 )
-"""Of a server's era and a client's."""
+"""Pairs of the protocol versions of a server and a client."""
 
 WATCHED, STATIC, BINARY = "test://watched-resource", "test://static-text", "test://static-binary"
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """The address of a gateway over servers of both eras behind pipes and over HTTP, and over one without resources."""
+    """The address of a gateway over servers of both versions with stdio and HTTP, and one without resources."""
     with http_fixture() as url, http_fixture("--era", "legacy") as older:
         more: dict[str, Json] = {"newer-http": {"url": url}, "handshake-http": {"url": older}, "bench": faulty_entry()}
         config = write_config(tmp_path_factory.mktemp("watched") / "mcp.json", **SERVERS, **more)
@@ -48,7 +48,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 
 class Watcher:
-    """A client, and which resources it was told of."""
+    """A client with the URIs of the resource updates that it received."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -60,7 +60,7 @@ class Watcher:
 
     @asynccontextmanager
     async def watching(self, *uris: str) -> AsyncGenerator[frozenset[str]]:
-        """Subscribed to for the block, in the way of its era; gives what the gateway agreed to."""
+        """Subscribes to `uris` for the block, and yields the URIs that the gateway accepted."""
         if self.client.protocol_version != "2026-07-28":
             for uri in uris:
                 await self._ask(mcp_types.SubscribeRequest(params=mcp_types.SubscribeRequestParams(uri=uri)))
@@ -107,9 +107,7 @@ async def watched_at(client: Client, source: str) -> list[str]:
 
 
 @EVERY_PAIR
-async def test_exactly_those_who_asked_for_a_resource_are_told_that_it_changed(
-    source: str, mode: Mode, shared: str
-) -> None:
+async def test_resource_updates_reach_exactly_the_subscribed_clients(source: str, mode: Mode, shared: str) -> None:
     async with watcher(shared, mode) as one, watcher(shared, mode) as two, watcher(shared, "auto") as silent:
         async with one.watching(of(source, WATCHED)) as agreed, two.watching(of(source, STATIC)):
             assert agreed == {of(source, WATCHED)}
@@ -117,7 +115,9 @@ async def test_exactly_those_who_asked_for_a_resource_are_told_that_it_changed(
                 await update(silent.client, source, uri)
             await until(lambda: one.heard and two.heard, "both are told")
             async with two.watching(of(source, WATCHED)):
-                part = "" if source.startswith("newer") else "/a/part/of/it"  # the SDK's streams tell of no parts
+                part = (
+                    "" if source.startswith("newer") else "/a/part/of/it"
+                )  # streams of the SDK do not report parts of a resource
                 await update(silent.client, source, WATCHED + part)
                 await until(lambda: len(one.heard) == 2 and len(two.heard) == 2, "both are told of the same")
         assert one.heard == [of(source, WATCHED)] * 2
@@ -126,7 +126,7 @@ async def test_exactly_those_who_asked_for_a_resource_are_told_that_it_changed(
 
 
 @CLIENTS
-async def test_a_server_is_asked_once_for_all_and_no_more_when_nobody_is_left(mode: Mode, tmp_path: Path) -> None:
+async def test_the_gateway_subscribes_once_and_unsubscribes_after_the_last_client(mode: Mode, tmp_path: Path) -> None:
     with serving(write_config(tmp_path / "mcp.json", **SERVERS)) as gateway:
         async with watcher(gateway.url, "auto") as asking, watcher(gateway.url, mode) as one:
             for source in SERVERS:
@@ -137,7 +137,7 @@ async def test_a_server_is_asked_once_for_all_and_no_more_when_nobody_is_left(mo
                             async with stays:
                                 pass
                         else:
-                            await stays.__aenter__()  # and goes away without a word
+                            await stays.__aenter__()  # the client leaves without unsubscribing
                     await until_watched(asking.client, source, {WATCHED})
                     await update(asking.client, source, WATCHED)
                     await until(lambda: one.heard, "who stays is told")
@@ -159,9 +159,7 @@ async def until_watched(client: Client, source: str, uris: set[str]) -> None:
 
 @CLIENTS
 @ERAS
-async def test_a_server_that_died_is_started_and_asked_again_and_who_asked_is_told(
-    source: str, mode: Mode, shared: str
-) -> None:
+async def test_subscriptions_are_restored_after_a_server_crash(source: str, mode: Mode, shared: str) -> None:
     async with watcher(shared, mode) as one, watcher(shared, "auto") as other:
         async with one.watching(of(source, WATCHED)):
             await run_tool(other.client, f"{source}.test_die")
@@ -171,7 +169,7 @@ async def test_a_server_that_died_is_started_and_asked_again_and_who_asked_is_to
             await until(lambda: one.heard == [of(source, WATCHED)], "it is told again")
 
 
-async def test_an_older_client_is_told_why_it_cannot_have_a_resource(shared: str) -> None:
+async def test_a_refused_subscription_of_an_older_client_gives_a_reason(shared: str) -> None:
     async with watcher(shared, "legacy") as one:
         assert one.client.server_capabilities is not None
         assert one.client.server_capabilities.resources is not None
@@ -187,7 +185,7 @@ async def test_an_older_client_is_told_why_it_cannot_have_a_resource(shared: str
             assert refused.value.code == mcp_types.INVALID_PARAMS
 
 
-async def test_a_newer_client_is_agreed_to_what_can_be_watched(shared: str) -> None:
+async def test_a_newer_client_is_subscribed_only_to_watchable_resources(shared: str) -> None:
     async with watcher(shared, "auto") as one:
         possible = {of(source, uri) for source in SERVERS for uri in (WATCHED, STATIC)}
         in_vain = ("toolcrib://nobody/test://x", of("bench", "test://x"), of("handshake", "test://x"))
@@ -196,7 +194,7 @@ async def test_a_newer_client_is_agreed_to_what_can_be_watched(shared: str) -> N
 
 
 @CLIENTS
-async def test_behind_a_pipe_and_under_plain_names_it_is_the_same(mode: Mode, tmp_path: Path) -> None:
+async def test_subscriptions_work_over_stdio_and_with_plain_names(mode: Mode, tmp_path: Path) -> None:
     settings: Json = {"sources": {"newer": {"plain_names": True}}}
     async with watcher(write_config(tmp_path / "mcp.json", toolcrib=settings, **SERVERS), mode) as one:
         async with one.watching(WATCHED, of("handshake", WATCHED)):
@@ -205,7 +203,7 @@ async def test_behind_a_pipe_and_under_plain_names_it_is_the_same(mode: Mode, tm
             await until(lambda: sorted(one.heard) == [WATCHED, of("handshake", WATCHED)], "both")
 
 
-async def test_a_server_of_a_configuration_that_changed_is_asked_as_well(tmp_path: Path) -> None:
+async def test_subscriptions_move_to_the_server_of_a_changed_configuration(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", one=FIXTURE)
     with serving(config) as gateway:
         async with watcher(gateway.url, "legacy") as one, watcher(gateway.url, "auto") as other:
@@ -223,7 +221,7 @@ RENEWED = [entry(BEFORE, "alice"), entry(AFTER, "alice", "all")]
 
 @asynccontextmanager
 async def renewing_watcher(api: Api) -> AsyncGenerator[tuple[Watcher, Callable[[], None]]]:
-    """One of the handshake era that shows `BEFORE`, and what makes it show `AFTER` from then on."""
+    """Yields a client of version 2025-11-25 that sends `BEFORE`, and a function that makes it send `AFTER`."""
     async with api.client(BEFORE) as http:
         found: list[Watcher] = []
 
@@ -239,7 +237,7 @@ async def renewing_watcher(api: Api) -> AsyncGenerator[tuple[Watcher, Callable[[
             yield found[0], renew
 
 
-async def test_a_renewed_token_with_more_scopes_goes_on_with_the_same_subscription(tmp_path: Path) -> None:
+async def test_a_subscription_continues_after_a_token_renewal_with_more_scopes(tmp_path: Path) -> None:
     with served_over_http(tmp_path, auth={"tokens": RENEWED}, one=FIXTURE) as api:
         async with renewing_watcher(api) as (one, renew), one.watching(of("one", WATCHED)):
             renew()
@@ -250,7 +248,7 @@ async def test_a_renewed_token_with_more_scopes_goes_on_with_the_same_subscripti
                 assert one.heard == [of("one", WATCHED), of("one", STATIC)]
 
 
-async def test_a_token_with_fewer_scopes_cannot_join_a_subscription_that_it_could_not_begin(tmp_path: Path) -> None:
+async def test_a_token_with_fewer_scopes_cannot_join_a_subscription(tmp_path: Path) -> None:
     policy = {"rules": [{"then": "allow", "scopes": ["all"]}], "otherwise": "refuse"}
     with served_over_http(tmp_path, auth={"tokens": RENEWED}, settings={"policy": policy}, one=FIXTURE) as api:
         async with renewing_watcher(api) as (less, _), renewing_watcher(api) as (more, renew):

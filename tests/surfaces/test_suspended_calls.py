@@ -1,4 +1,4 @@
-"""Requests that wait for a client to come back, without a server in the way."""
+"""Tests for calls that wait for a client to return with input, without a real server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACCEPTED = {"action": "accept"}
 
 
 def request(method: str = "tools/call", whose: Principal | None = None, **params: Any) -> Ctx:
-    """A request of a newer-era client that can be shown forms; over HTTP where it is somebody's."""
+    """Returns a request of a 2026-07-28 client with elicitation. With `whose`, the request came over HTTP."""
     able = ClientCapabilities.model_validate({"elicitation": {}})
     session = SimpleNamespace(client_capabilities=able)
     made = SimpleNamespace(
@@ -56,7 +56,7 @@ async def asking(context: CallContext, _: ProgressListener | None) -> Mapping[st
     return {"content": [], "said": await context.client.ask("elicitation/create", {"message": "Go on?"})}
 
 
-async def test_a_client_comes_back_with_what_was_asked() -> None:
+async def test_a_client_returns_once_with_the_requested_input() -> None:
     async with carrying() as carrier:
         away = await carrier.carry(request(), asking)
         (key,) = away["inputRequests"]
@@ -66,7 +66,7 @@ async def test_a_client_comes_back_with_what_was_asked() -> None:
             await carrier.carry(back, asking)
 
 
-async def test_a_client_that_comes_back_as_somebody_else_finds_nothing_and_takes_nothing_away() -> None:
+async def test_a_different_principal_cannot_continue_a_suspended_call() -> None:
     alice, bob = Principal("alice"), Principal("bob")
     async with carrying() as carrier:
         away = await carrier.carry(request(whose=alice), asking)
@@ -80,7 +80,7 @@ async def test_a_client_that_comes_back_as_somebody_else_finds_nothing_and_takes
         assert (await carrier.carry(back, asking))["said"] == ACCEPTED
 
 
-async def test_who_comes_back_with_other_scopes_asks_with_these_from_then_on() -> None:
+async def test_a_continued_call_uses_the_scopes_of_the_returning_client() -> None:
     alice, less = Principal("alice", frozenset({"all"})), Principal("alice")
     seen: list[Principal] = []
 
@@ -98,7 +98,7 @@ async def test_who_comes_back_with_other_scopes_asks_with_these_from_then_on() -
     assert seen == [alice, less]
 
 
-async def test_a_client_that_stays_away_too_long_finds_its_call_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_suspended_call_ends_after_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suspended_calls, "ANSWER_S", 0.01)
     ended = anyio.Event()
 
@@ -116,7 +116,7 @@ async def test_a_client_that_stays_away_too_long_finds_its_call_given_up(monkeyp
             await carrier.carry(back, waiting)
 
 
-async def test_the_longest_absent_makes_room_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_oldest_suspended_call_is_evicted_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suspended_calls, "MAX_WAITING", 1)
     async with carrying() as carrier:
         first, second = [await carrier.carry(request(), asking) for _ in range(2)]
@@ -127,7 +127,7 @@ async def test_the_longest_absent_makes_room_for_another(monkeypatch: pytest.Mon
         assert (await carrier.carry(back, asking))["said"] == ACCEPTED
 
 
-async def test_however_many_questions_another_principal_leaves_open_mine_can_be_answered(
+async def test_suspended_calls_of_one_principal_do_not_evict_those_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(suspended_calls, "MAX_WAITING", 10)
@@ -136,7 +136,7 @@ async def test_however_many_questions_another_principal_leaves_open_mine_can_be_
         mine = await carrier.carry(request(whose=ada), asking)
         hers = [await carrier.carry(request(whose=eve), asking) for _ in range(100)]
         await anyio.wait_all_tasks_blocked()
-        assert len(anyio.get_running_tasks()) < 40  # two for each question that is open, and none for the others
+        assert len(anyio.get_running_tasks()) < 40  # two for each open input request, and none for ended ones
         for whose, away in ((ada, mine), (eve, hers[-1])):
             (key,) = away["inputRequests"]
             back = request(whose=whose, requestState=away["requestState"], inputResponses={key: ACCEPTED})
@@ -145,7 +145,7 @@ async def test_however_many_questions_another_principal_leaves_open_mine_can_be_
             await carrier.carry(request(whose=eve, requestState=hers[0]["requestState"]), asking)
 
 
-async def test_a_call_that_is_given_up_while_its_client_is_there_fails_and_does_not_hang() -> None:
+async def test_a_cancelled_call_with_a_waiting_client_fails() -> None:
     visit = SuspendableCall(None, {"elicitation": {}}, request(), None)
 
     async def stubborn() -> Mapping[str, Any]:
@@ -167,7 +167,7 @@ async def _cancel_when(happened: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-async def test_a_client_that_leaves_while_its_call_runs_cancels_it() -> None:
+async def test_a_client_that_leaves_cancels_its_running_call() -> None:
     running, cancelled = anyio.Event(), anyio.Event()
 
     async def long(context: CallContext, _: ProgressListener | None) -> Mapping[str, Any]:
@@ -186,7 +186,7 @@ async def test_a_client_that_leaves_while_its_call_runs_cancels_it() -> None:
         await cancelled.wait()
 
 
-async def test_no_call_asks_for_ever() -> None:
+async def test_the_number_of_input_requests_per_call_is_limited() -> None:
     async def insatiable(context: CallContext, _: ProgressListener | None) -> Mapping[str, Any]:
         assert context.client is not None
         while True:
@@ -201,12 +201,12 @@ async def test_no_call_asks_for_ever() -> None:
 
 
 def _answering(asked: Mapping[str, Any]) -> Ctx:
-    """The client is back with an answer to everything."""
+    """Returns the request in which the client answers every input request."""
     answers = dict.fromkeys(asked["inputRequests"], ACCEPTED)
     return request(requestState=asked["requestState"], inputResponses=answers)
 
 
-async def test_a_request_that_cannot_be_sent_again_asks_nobody_and_takes_no_state() -> None:
+async def test_a_completion_request_cannot_request_input_or_resume() -> None:
     seen: list[CallContext] = []
 
     async def completing(context: CallContext, _: ProgressListener | None) -> Mapping[str, Any]:
@@ -220,7 +220,7 @@ async def test_a_request_that_cannot_be_sent_again_asks_nobody_and_takes_no_stat
     assert seen[0].client.capabilities == {}
 
 
-async def test_a_sources_own_request_for_input_is_passed_on_with_its_state_and_nothing_else() -> None:
+async def test_an_input_request_of_the_source_is_forwarded_with_its_state() -> None:
     own: dict[str, Any] = {"message": "Go on?", "requestedSchema": {"type": "object", "properties": {}}}
     asked: dict[str, Any] = {"x": {"method": "elicitation/create", "params": own}}
     seen: list[CallContext] = []
@@ -260,11 +260,11 @@ UNDECLARED: list[Question] = [
 
 
 @pytest.mark.parametrize("question", DECLARED)
-def test_what_a_client_declared_it_can_be_asked(question: Question) -> None:
+def test_a_client_can_be_asked_what_its_capabilities_declare(question: Question) -> None:
     check_askable(*question)
 
 
 @pytest.mark.parametrize("question", UNDECLARED)
-def test_what_it_did_not_declare_it_cannot(question: Question) -> None:
+def test_a_request_beyond_the_declared_capabilities_is_refused(question: Question) -> None:
     with pytest.raises(ToolFailed):
         check_askable(*question)

@@ -55,7 +55,7 @@ def expand(*tool_ids: str) -> dict[str, Any]:
 DONE = turn(text="Done.")
 
 RENAMING = (expand("editor.rename_symbol"), turn(call("rename_symbol", old="total", new="amount")), DONE)
-"""A tool of the editor's own, opened and called."""
+"""The script of a model that expands and calls one tool of the editor."""
 
 
 @asynccontextmanager
@@ -67,9 +67,9 @@ async def talking(
     introduces: bool = True,
     **setup: Any,
 ) -> AsyncGenerator[FakeAcpClient]:
-    """`client`, connected to an agent whose model plays `script` in every session from its beginning.
+    """Connects `client` to an agent whose model plays `script` from the start in every session.
 
-    `setup` is the rest of `Setup`.
+    `setup` holds the other fields of `Setup`.
     """
     crib = crib or Toolcrib(policy=CAREFUL)
 
@@ -84,13 +84,13 @@ async def talking(
 
 
 async def told(client: FakeAcpClient, script: Written, prompt: str = "Do it.") -> PromptTurn:
-    """The answer to one prompt, in a session of its own."""
+    """Sends one prompt in a new session and returns the answer."""
     async with talking(client, script):
         return await client.prompt(await client.new_session("/project"), prompt)
 
 
 def outcome(turn: PromptTurn, name: str) -> Any:
-    """What became of the last call whose title begins with `name`: its status and what came of it."""
+    """Returns the status and the output of the last call whose title begins with `name`."""
     calls = [each for each in turn.tool_calls.values() if (each.title or "").startswith(name)]
     assert calls, f"{name} was not called"
     return calls[-1].status, calls[-1].raw_output

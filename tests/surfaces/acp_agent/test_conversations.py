@@ -1,4 +1,4 @@
-"""What is said in a conversation, how it ends, and how it goes on later."""
+"""Tests for prompts, stop reasons, and stored conversations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from toolcrib.testing.acp.mcp_server import McpTool
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_agent_says_what_it_can_do() -> None:
+async def test_initialize_returns_the_capabilities_of_the_agent() -> None:
     async with talking(FakeAcpClient(), (DONE,), introduces=False) as client:
         response = await client.initialize(protocol_version=99)
     assert response.protocol_version == 1
@@ -39,11 +39,11 @@ async def test_the_agent_says_what_it_can_do() -> None:
     wire = response.model_dump(by_alias=True)["agentCapabilities"]
     assert wire["mcpCapabilities"]["acp"] is True
     assert wire["promptCapabilities"]["embeddedContext"] is True
-    assert wire["loadSession"] is False  # nothing is kept
+    assert wire["loadSession"] is False  # sessions are not stored
     assert wire["sessionCapabilities"]["additionalDirectories"] is not None
 
 
-async def test_what_the_model_says_thinks_and_plans_is_told_as_it_comes() -> None:
+async def test_text_thoughts_and_plans_are_streamed_to_the_editor() -> None:
     steps = [{"content": "find it", "status": "completed"}, {"content": "rename it"}]
     script = ({"thinking": "Let me see.", **turn(call("update_plan", steps=steps), text="Looking.")}, DONE)
     async with talking(FakeAcpClient(tools=[USAGES]), script) as client:
@@ -57,27 +57,27 @@ async def test_what_the_model_says_thinks_and_plans_is_told_as_it_comes() -> Non
 
 
 @pytest.mark.parametrize(("stop", "reason"), [("end", "end_turn"), ("length", "max_tokens"), ("refused", "refusal")])
-async def test_why_a_model_stopped_is_told_in_the_protocols_words(stop: str, reason: str) -> None:
+async def test_the_finish_reason_of_a_model_maps_to_an_acp_stop_reason(stop: str, reason: str) -> None:
     async with talking(FakeAcpClient(), ({"text": "…", "stop": stop},)) as client:
         answer = await client.prompt(await client.new_session("/project"), "Go.")
     assert answer.stop_reason == reason
 
 
-async def test_a_model_that_never_ends_is_stopped() -> None:
+async def test_a_prompt_with_too_many_model_requests_is_stopped() -> None:
     script = tuple(turn(call("list")) for _ in range(101))
     async with talking(FakeAcpClient(), script) as client:
         answer = await client.prompt(await client.new_session("/project"), "Go.")
     assert answer.stop_reason == "max_turn_requests"
 
 
-async def test_tokens_are_counted() -> None:
+async def test_a_prompt_response_includes_token_usage() -> None:
     async with talking(FakeAcpClient(), (DONE,)) as client:
         usage = (await client.prompt(await client.new_session("/project"), "Go.")).response.usage
     assert usage is not None
     assert usage.total_tokens == usage.input_tokens + usage.output_tokens > 0
 
 
-def test_a_model_gets_all_that_is_in_a_prompt() -> None:
+def test_every_content_block_of_a_prompt_reaches_the_model() -> None:
     data = base64.b64encode(b"\x89PNG").decode()
     blocks = [
         text_block("See these."),
@@ -96,7 +96,7 @@ def test_a_model_gets_all_that_is_in_a_prompt() -> None:
     assert "not valid base64" in str(broken)
 
 
-async def test_a_model_is_told_where_it_is_and_what_there_is_and_every_time_the_same(tmp_path: Path) -> None:
+async def test_the_instructions_name_folders_and_sources_and_stay_the_same(tmp_path: Path) -> None:
     told: list[str] = []
 
     async def answer(_: list[ModelMessage], info: AgentInfo) -> AsyncGenerator[str]:
@@ -125,7 +125,7 @@ async def test_a_model_is_told_where_it_is_and_what_there_is_and_every_time_the_
     assert "search_tools" not in first
 
 
-async def test_a_model_is_told_little_however_much_there_is() -> None:
+async def test_instructions_stay_small_with_hundreds_of_sources() -> None:
     sizes: list[int] = []
 
     async def answer(_: list[ModelMessage], info: AgentInfo) -> AsyncGenerator[str]:
@@ -154,7 +154,7 @@ async def test_a_model_is_told_little_however_much_there_is() -> None:
     assert sizes[0] <= 4_800
 
 
-async def test_a_conversation_goes_on_where_it_was_with_all_that_was_opened() -> None:
+async def test_an_expanded_tool_stays_available_in_the_next_prompt() -> None:
     client = FakeAcpClient(tools=[USAGES], answers={"find_usages": "none"})
     script = (expand("editor.find_usages"), DONE, turn(call("find_usages", symbol="total")), DONE)
     async with talking(client, script):
@@ -164,7 +164,7 @@ async def test_a_conversation_goes_on_where_it_was_with_all_that_was_opened() ->
     assert outcome(answer, "find_usages")[0] == "completed"
 
 
-async def test_a_session_is_loaded_by_another_agent_and_told_again(tmp_path: Path) -> None:
+async def test_a_new_agent_loads_a_stored_session_and_replays_it(tmp_path: Path) -> None:
     store = ConversationStore(tmp_path / "kept" / "conversations.sqlite")
     client = FakeAcpClient(tools=[RENAME], answers={"rename_symbol": "renamed"})
     script = (*RENAMING, turn(text="You said so before."))
@@ -190,7 +190,7 @@ async def test_a_session_is_loaded_by_another_agent_and_told_again(tmp_path: Pat
     assert not later.permissions_asked
 
 
-async def test_a_session_is_resumed_without_being_told_again(tmp_path: Path) -> None:
+async def test_a_resumed_session_is_not_replayed(tmp_path: Path) -> None:
     store = ConversationStore(tmp_path / "conversations.sqlite")
     async with talking(FakeAcpClient(), (DONE, turn(text="Again.")), store=store) as client:
         session = await client.new_session("/project")
@@ -207,7 +207,7 @@ async def test_a_session_is_resumed_without_being_told_again(tmp_path: Path) -> 
         assert (await client.prompt(unspoken, "One.")).text == "Done."
 
 
-async def test_sessions_are_listed_with_what_they_are_about(tmp_path: Path) -> None:
+async def test_sessions_are_listed_with_their_titles(tmp_path: Path) -> None:
     store = ConversationStore(tmp_path / "conversations.sqlite")
     async with talking(FakeAcpClient(), (DONE,), store=store) as client:
         for folder, prompt in (("/one", "Rename total.\nPlease."), ("/two", "Fix the build.")):
@@ -215,7 +215,7 @@ async def test_sessions_are_listed_with_what_they_are_about(tmp_path: Path) -> N
             assert [each.title for each in answer.updates if each.session_update == "session_info_update"] == [
                 " ".join(prompt.split())
             ]
-        await client.new_session("/three")  # of which nobody said anything
+        await client.new_session("/three")  # a session without a prompt
         listed = (await client.request("session/list", {}))["sessions"]
         assert [(each["cwd"], each["title"]) for each in listed] == [
             ("/two", "Fix the build."),
@@ -229,7 +229,7 @@ async def test_sessions_are_listed_with_what_they_are_about(tmp_path: Path) -> N
             await client.request("session/list", {"cursor": "9" * 40})
 
 
-async def test_a_session_that_is_closed_is_gone() -> None:
+async def test_a_prompt_to_a_closed_session_is_refused() -> None:
     async with talking(FakeAcpClient(), (DONE,)) as client:
         session = await client.new_session("/project")
         await client.close_session(session)
@@ -252,14 +252,14 @@ async def test_a_session_that_is_closed_is_gone() -> None:
         ("_unknown/extension", {}),
     ],
 )
-async def test_what_cannot_be_done_is_refused_and_the_connection_stays(method: str, params: object) -> None:
+async def test_an_invalid_request_is_refused_and_the_connection_stays_open(method: str, params: object) -> None:
     async with talking(FakeAcpClient(), (DONE,)) as client:
         with pytest.raises(RequestError):
             await client.request(method, params)
         assert (await client.prompt(await client.new_session("/project"), "Go.")).stop_reason == "end_turn"
 
 
-async def test_a_mode_that_is_not_there_is_refused_with_those_that_are() -> None:
+async def test_an_unknown_mode_is_refused_with_a_list_of_modes() -> None:
     async with talking(FakeAcpClient(), (DONE,)) as client:
         session = await client.new_session("/project")
         with pytest.raises(RequestError) as refused:
@@ -267,7 +267,7 @@ async def test_a_mode_that_is_not_there_is_refused_with_those_that_are() -> None
     assert "ask, read_only" in str(refused.value.data)
 
 
-async def test_what_was_given_up_failed_and_a_plan_is_one_when_it_is_told_again(tmp_path: Path) -> None:
+async def test_a_replay_shows_cancelled_calls_as_failed_and_restores_plans(tmp_path: Path) -> None:
     store = ConversationStore(tmp_path / "conversations.sqlite")
     steps = [{"content": "rename it", "status": "in_progress"}]
     script = (turn(call("update_plan", steps=steps)), *RENAMING)
@@ -289,7 +289,7 @@ async def test_what_was_given_up_failed_and_a_plan_is_one_when_it_is_told_again(
         assert (await later.prompt(session, "Go on.")).stop_reason == "end_turn"
 
 
-async def test_an_image_that_was_shown_is_shown_again(tmp_path: Path) -> None:
+async def test_a_replayed_session_includes_the_images_of_its_prompts(tmp_path: Path) -> None:
     store = ConversationStore(tmp_path / "conversations.sqlite")
     data = base64.b64encode(b"\x89PNG").decode()
     async with talking(FakeAcpClient(), (DONE,), store=store) as client:
@@ -302,7 +302,7 @@ async def test_an_image_that_was_shown_is_shown_again(tmp_path: Path) -> None:
     assert (image["data"], image["mime_type"]) == (data, "image/png")
 
 
-async def test_what_was_said_before_the_model_was_asked_is_not_lost(tmp_path: Path) -> None:
+async def test_a_prompt_cancelled_before_the_model_request_is_stored(tmp_path: Path) -> None:
     store = ConversationStore(tmp_path / "conversations.sqlite")
     client = FakeAcpClient(tools=[USAGES], faults={"_toolcrib/discover_tools": Hang()})
     async with talking(client, (DONE,), store=store):
@@ -313,7 +313,7 @@ async def test_what_was_said_before_the_model_was_asked_is_not_lost(tmp_path: Pa
         assert client.updates[session].user_text == "Go."
 
 
-async def test_servers_are_waited_for_again_when_a_session_goes_on(tmp_path: Path) -> None:
+async def test_a_resumed_session_waits_for_its_mcp_servers(tmp_path: Path) -> None:
     store = ConversationStore(tmp_path / "conversations.sqlite")
     script = (expand("bench.add"), DONE, turn(call("bench__add", a=1)), DONE)
     servers = {"bench": {"add": McpTool(lambda given: str(given["a"]))}}
@@ -327,7 +327,7 @@ async def test_servers_are_waited_for_again_when_a_session_goes_on(tmp_path: Pat
     assert outcome(answer, "bench__add")[0] == "completed"
 
 
-async def test_sessions_that_were_only_begun_do_not_take_the_place_of_others(tmp_path: Path) -> None:
+async def test_sessions_without_prompts_do_not_displace_other_sessions(tmp_path: Path) -> None:
     store = ConversationStore(tmp_path / "conversations.sqlite")
     await store.keep(StoredConversation("old", "/project", (), "Fix the build.", "ask", 1.0, b"[]"))
     for number in range(MAX_UNSPOKEN + 1):
@@ -337,7 +337,9 @@ async def test_sessions_that_were_only_begun_do_not_take_the_place_of_others(tmp
     assert await store.get(f"begun-{MAX_UNSPOKEN}")
 
 
-async def test_a_conversation_is_kept_while_the_clock_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_conversation_is_stored_when_the_clock_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("toolcrib.agent.conversation_store.MAX_KEPT", 3)
     store = ConversationStore(tmp_path / "conversations.sqlite")
     for number in range(3):
@@ -347,8 +349,8 @@ async def test_a_conversation_is_kept_while_the_clock_is_wrong(tmp_path: Path, m
     assert await store.get("at-0") is None
 
 
-async def test_calls_of_two_turns_under_one_id_are_two_to_an_editor(tmp_path: Path) -> None:
-    """Some servers that speak a vendor's HTTP count the calls of every answer from the beginning."""
+async def test_calls_with_a_repeated_id_get_distinct_ids_in_the_editor(tmp_path: Path) -> None:
+    """Some model servers restart the numbering of call ids with every response."""
 
     async def answer(messages: list[ModelMessage], _: AgentInfo) -> AsyncGenerator[str | DeltaToolCalls]:
         turns = sum(isinstance(message, ModelResponse) for message in messages)

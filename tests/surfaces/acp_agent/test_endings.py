@@ -1,4 +1,4 @@
-"""However a session ends, and whatever it is about by then: nothing stays open, and what was said last is kept."""
+"""Tests that an ended session leaves no terminal open and stores its last prompt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 def acp(folder: Path, script: Written) -> list[str]:
-    """The command of an agent whose model plays `script`."""
+    """Returns the command that starts an agent whose model plays `script`."""
     path = folder / "script.json"
     path.write_text(json.dumps(script))
     return [sys.executable, "-m", "toolcrib", "acp", "--model", f"scripted:{path}"]
@@ -38,12 +38,12 @@ RUNNING = (expand("editor.run_command"), turn(call("run_command", command="make"
 
 
 class HeldStore(ConversationStore):
-    """Keeps nothing between `hold` and `let_go`."""
+    """A store whose writes wait between `hold` and `let_go`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.begun = 0
-        """How often something was to be kept since `hold`."""
+        """The number of writes that began since `hold`."""
         self.reached = anyio.Event()
         self._open = anyio.Event()
         self._open.set()
@@ -78,7 +78,7 @@ def store(tmp_path: Path) -> HeldStore:
         "terminal/release",
     ],
 )
-async def test_wherever_a_prompt_is_ended_no_terminal_stays_and_the_session_can_go_on(
+async def test_an_interrupted_prompt_leaves_no_terminal_and_a_usable_session(
     method: str, ending: str, store: HeldStore
 ) -> None:
     answered = anyio.Event()
@@ -112,7 +112,7 @@ async def test_wherever_a_prompt_is_ended_no_terminal_stays_and_the_session_can_
             await client.until(lambda: any(frame.method in ENDINGS for frame in client.wire))
             answered.set()
         (answer,) = answers
-        # A session is looked up before it is ended to be loaded: meanwhile a prompt may come to its own end.
+        # Loading looks the session up before ending it, and the prompt may finish in between.
         assert answer.stop_reason == "cancelled" or ending == "load"
         await client.until(lambda: not client.open_terminals)
         if ending != "close":
@@ -125,7 +125,7 @@ async def test_wherever_a_prompt_is_ended_no_terminal_stays_and_the_session_can_
 ENDINGS = {"session/close", "session/cancel", "session/load"}
 
 
-async def test_a_prompt_that_comes_while_another_is_being_ended_is_refused(store: HeldStore) -> None:
+async def test_a_prompt_during_the_cancellation_of_the_previous_one_is_refused(store: HeldStore) -> None:
     client = FakeAcpClient(tools=[RENAME], permission="silent")
     async with talking(client, RENAMING, store=store):
         session = await client.new_session("/project")
@@ -141,7 +141,7 @@ async def test_a_prompt_that_comes_while_another_is_being_ended_is_refused(store
         assert (await client.prompt(session, "Two.")).stop_reason == "end_turn"
 
 
-async def test_what_is_kept_last_is_the_latest(store: HeldStore) -> None:
+async def test_the_latest_state_of_a_session_is_stored_last(store: HeldStore) -> None:
     async with talking(FakeAcpClient(), (DONE,), store=store) as client:
         session = await client.new_session("/project")
         store.hold()
@@ -149,7 +149,7 @@ async def test_what_is_kept_last_is_the_latest(store: HeldStore) -> None:
             tasks.start_soon(client.set_mode, session, "read_only")
             await store.reached.wait()
             tasks.start_soon(client.set_mode, session, "ask")
-            await client.request("session/list", {})  # by its answer, what came before has come as far as it can
+            await client.request("session/list", {})  # its answer shows that earlier requests were processed
             assert store.begun == 1
             store.let_go()
         kept = await store.get(session)
@@ -157,7 +157,7 @@ async def test_what_is_kept_last_is_the_latest(store: HeldStore) -> None:
     assert kept.mode == "ask"
 
 
-async def test_a_session_that_is_loaded_in_the_middle_of_a_prompt_has_what_was_said_by_then(store: HeldStore) -> None:
+async def test_a_session_loaded_during_a_prompt_replays_that_prompt(store: HeldStore) -> None:
     client = FakeAcpClient(tools=[RENAME], permission="silent")
     async with talking(client, RENAMING, store=store):
         session = await client.new_session("/project")
@@ -172,7 +172,7 @@ async def test_a_session_that_is_loaded_in_the_middle_of_a_prompt_has_what_was_s
     assert [each["content"]["text"] for each in told if each["sessionUpdate"] == "user_message_chunk"] == ["Rename it."]
 
 
-async def test_a_session_that_is_loaded_twice_at_once_is_there_once(store: HeldStore) -> None:
+async def test_concurrent_loads_of_one_session_open_one_connection(store: HeldStore) -> None:
     client = FakeAcpClient(mcp_servers={"bench": {"add": McpTool(lambda given: given["a"])}})
     async with talking(client, (DONE,), store=store):
         session = await client.new_session("/project")
@@ -183,7 +183,7 @@ async def test_a_session_that_is_loaded_twice_at_once_is_there_once(store: HeldS
         assert len(client.mcp.connections) == 1
 
 
-async def test_a_signal_leaves_no_terminal_and_what_was_said_is_kept(tmp_path: Path) -> None:
+async def test_a_signal_releases_terminals_and_stores_the_conversation(tmp_path: Path) -> None:
     script = (
         expand("editor.run_command"),
         turn(call("run_command", command="serve", background=True)),
@@ -195,7 +195,7 @@ async def test_a_signal_leaves_no_terminal_and_what_was_said_is_kept(tmp_path: P
         permission="allow_always",
         faults={"terminal/wait_for_exit": Hang()},
     )
-    # It is told by which number to call it.
+    # The shell writes its process id to a file, so that the test can send a signal.
     command = ["sh", "-c", 'echo $$ > "$0"; exec "$@"', str(tmp_path / "pid"), *acp(tmp_path, script)]
     async with client.started(command, env={"XDG_STATE_HOME": str(tmp_path)}):
         await client.initialize()
@@ -217,7 +217,7 @@ async def test_a_signal_leaves_no_terminal_and_what_was_said_is_kept(tmp_path: P
     assert kept.title == "Build it."
 
 
-def test_a_signal_ends_an_agent_whose_editor_does_not_read(tmp_path: Path) -> None:
+def test_a_signal_stops_an_agent_whose_editor_does_not_read(tmp_path: Path) -> None:
     large = {"text": "x" * 3_000_000}
     with subprocess.Popen(
         [*acp(tmp_path, (large,)), "--no-sessions"],
@@ -238,6 +238,6 @@ def test_a_signal_ends_an_agent_whose_editor_does_not_read(tmp_path: Path) -> No
         send(2, "session/new", cwd=str(tmp_path), mcpServers=[])
         session = json.loads(program.stdout.readline())["result"]["sessionId"]
         send(3, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": "Tell me all."}])
-        assert program.stdout.read(1) == b"{"  # it has begun, and much more waits than a pipe holds
+        assert program.stdout.read(1) == b"{"  # the response has begun, and is larger than the buffer of a pipe
         program.send_signal(signal.SIGTERM)
         assert program.wait(timeout=60) == 0

@@ -1,4 +1,4 @@
-"""Editors that fail, hang, go away or change their mind: the session goes on, or ends with the right stop reason."""
+"""Tests that a session survives a failing, hanging or disconnecting editor, or ends with the right stop reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RUNNING = (expand("editor.run_command"), turn(call("run_command", command="make"
 
 @asynccontextmanager
 async def answering(client: FakeAcpClient, answer: StreamFunctionDef) -> AsyncGenerator[None]:
-    """`client`, connected to an agent whose model is a function."""
+    """Connects `client` to an agent whose model is a function."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with Toolcrib() as crib:
@@ -44,7 +44,7 @@ async def answering(client: FakeAcpClient, answer: StreamFunctionDef) -> AsyncGe
         yield
 
 
-async def test_a_method_that_the_editor_does_not_have_fails_one_call() -> None:
+async def test_an_unknown_editor_method_fails_only_one_call() -> None:
     client = FakeAcpClient(read_text_file=True, faults={"fs/read_text_file": Refuse()})
     async with talking(client, READING):
         answer = await client.prompt(await client.new_session("/project"), "Read.")
@@ -52,7 +52,7 @@ async def test_a_method_that_the_editor_does_not_have_fails_one_call() -> None:
     assert (answer.stop_reason, answer.text) == ("end_turn", "Done.")
 
 
-async def test_a_prompt_whose_tool_hangs_can_be_cancelled_and_the_next_goes_on() -> None:
+async def test_a_prompt_with_a_hanging_tool_can_be_cancelled() -> None:
     client = FakeAcpClient(read_text_file=True, faults={"fs/read_text_file": Hang()})
     async with talking(client, READING):
         session = await client.new_session("/project")
@@ -64,7 +64,7 @@ async def test_a_prompt_whose_tool_hangs_can_be_cancelled_and_the_next_goes_on()
 
 
 async def cancelled_at(client: FakeAcpClient, session: str, method: str) -> PromptTurn:
-    """The answer to a prompt that is cancelled once the agent has asked for `method`."""
+    """Sends a prompt, cancels it once the agent has requested `method`, and returns the answer."""
     answers: list[PromptTurn] = []
 
     async def ask() -> None:
@@ -77,7 +77,7 @@ async def cancelled_at(client: FakeAcpClient, session: str, method: str) -> Prom
     return answers[0]
 
 
-async def test_a_question_that_is_open_when_the_prompt_is_cancelled_is_no_yes() -> None:
+async def test_cancelling_a_prompt_with_an_open_permission_request_runs_nothing() -> None:
     client = FakeAcpClient(tools=[RENAME], permission="silent")
     async with talking(client, RENAMING):
         session = await client.new_session("/project")
@@ -87,7 +87,7 @@ async def test_a_question_that_is_open_when_the_prompt_is_cancelled_is_no_yes() 
 
 
 @pytest.mark.parametrize("late", ["allow_once", "allow_always"])
-async def test_a_yes_after_the_cancel_is_none(late: Choice) -> None:
+async def test_permission_granted_after_the_cancellation_is_ignored(late: Choice) -> None:
     asked, cancelled = anyio.Event(), anyio.Event()
 
     async def person(question: PermissionAsked) -> Choice:
@@ -107,14 +107,14 @@ async def test_a_yes_after_the_cancel_is_none(late: Choice) -> None:
         first = await client.prompt(session, "Rename.")
         await changing
         assert first.stop_reason == "cancelled"
-        cancelled.set()  # and now the answer goes out
+        cancelled.set()  # now the late answer is sent
         client.permission = "reject_once"
         second = await client.prompt(session, "Go on.")
         assert second.stop_reason == "end_turn"
     assert not client.tools_called
 
 
-async def test_a_connection_that_is_lost_in_a_prompt_ends_the_agent_and_nothing_runs() -> None:
+async def test_a_connection_lost_during_a_prompt_ends_the_agent() -> None:
     client = FakeAcpClient(tools=[RENAME], faults={"session/request_permission": Drop()})
     async with talking(client, RENAMING):
         session = await client.new_session("/project")
@@ -126,14 +126,14 @@ async def test_a_connection_that_is_lost_in_a_prompt_ends_the_agent_and_nothing_
 @pytest.mark.parametrize(
     "fault", [Garbage(), Garbage(b"[]"), Garbage(b'{"id": 1.5}'), Garbage(b'{"method": 7, "id": []}')]
 )
-async def test_lines_that_are_no_messages_are_passed_over(fault: Garbage) -> None:
+async def test_invalid_lines_on_the_stream_are_ignored(fault: Garbage) -> None:
     client = FakeAcpClient(read_text_file=True, files={"/project/a.txt": "hello"}, faults={"fs/read_text_file": fault})
     async with talking(client, READING):
         answer = await client.prompt(await client.new_session("/project"), "Read.")
     assert outcome(answer, "read_file")[0] == "completed"
 
 
-async def test_an_answer_to_nothing_is_passed_over() -> None:
+async def test_a_response_with_an_unknown_id_is_ignored() -> None:
     client = FakeAcpClient(read_text_file=True, faults={"fs/read_text_file": WrongId()})
     async with talking(client, READING):
         session = await client.new_session("/project")
@@ -142,7 +142,7 @@ async def test_an_answer_to_nothing_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("method", ["terminal/wait_for_exit", "terminal/output"])
-async def test_no_terminal_stays_open_when_a_prompt_is_cancelled(method: str) -> None:
+async def test_a_cancelled_prompt_releases_its_terminals(method: str) -> None:
     client = FakeAcpClient(terminal=True, commands=lambda _: "built", faults={method: Hang()})
     async with talking(client, RUNNING):
         session = await client.new_session("/project")
@@ -151,7 +151,7 @@ async def test_no_terminal_stays_open_when_a_prompt_is_cancelled(method: str) ->
         await client.until(lambda: not client.open_terminals)
 
 
-async def test_a_terminal_that_the_model_keeps_is_released_with_its_session() -> None:
+async def test_a_background_terminal_is_released_when_its_session_closes() -> None:
     client = FakeAcpClient(terminal=True, commands=lambda _: "serving")
     script = (expand("editor.run_command"), turn(call("run_command", command="serve", background=True)), DONE)
     async with talking(client, script):
@@ -162,7 +162,7 @@ async def test_a_terminal_that_the_model_keeps_is_released_with_its_session() ->
         assert not client.open_terminals
 
 
-async def test_fifty_sessions_at_once_share_nothing() -> None:
+async def test_fifty_concurrent_sessions_are_isolated() -> None:
     client = FakeAcpClient(
         tools=[RENAME], answers={"rename_symbol": lambda given: given["old"]}, permission="allow_always"
     )
@@ -177,12 +177,12 @@ async def test_fifty_sessions_at_once_share_nothing() -> None:
             for session in sessions:
                 tasks.start_soon(ask, session)
     assert answers == dict.fromkeys(sessions, "end_turn")
-    # Each person was asked: a yes for good in one session is none in another.
+    # Each session asked its own person: `allow_always` in one session does not count in a different one.
     assert sorted(asked.session_id for asked in client.permissions_asked) == sorted(sessions)
     assert sorted(called.session_id for called in client.tools_called) == sorted(sessions)
 
 
-async def test_one_prompt_at_a_time() -> None:
+async def test_a_second_concurrent_prompt_in_a_session_is_refused() -> None:
     client = FakeAcpClient(tools=[RENAME], permission="silent")
     async with talking(client, RENAMING):
         session = await client.new_session("/project")
@@ -196,7 +196,7 @@ async def test_one_prompt_at_a_time() -> None:
             await client.cancel(session)
 
 
-async def test_a_model_that_fails_fails_one_prompt() -> None:
+async def test_a_model_error_fails_only_one_prompt() -> None:
     client = FakeAcpClient(tools=[USAGES])
     async with talking(client, (DONE,)):
         session = await client.new_session("/project")
@@ -208,8 +208,8 @@ async def test_a_model_that_fails_fails_one_prompt() -> None:
 
 
 @pytest.mark.parametrize("steps", range(24))
-async def test_a_prompt_that_is_cancelled_around_the_end_of_an_answer_leaves_no_call_open(steps: int) -> None:
-    """No provider takes another prompt behind a call that has no answer."""
+async def test_cancelling_near_the_end_of_a_response_leaves_no_open_call(steps: int) -> None:
+    """Providers refuse a prompt that follows a call without a result."""
     cancelling: list[asyncio.Task[None]] = []
 
     async def cancel() -> None:
@@ -232,7 +232,7 @@ async def test_a_prompt_that_is_cancelled_around_the_end_of_an_answer_leaves_no_
         assert (await client.prompt(session, "Again.")).text == "Done."
 
 
-async def test_a_prompt_that_is_cancelled_while_tools_are_listed_leaves_them_to_be_listed() -> None:
+async def test_tools_are_listed_again_after_a_cancellation_during_listing() -> None:
     client = FakeAcpClient(tools=[USAGES], answers={"find_usages": "none"}, faults={"_toolcrib/discover_tools": Hang()})
     script = (expand("editor.find_usages"), turn(call("find_usages", symbol="total")), DONE)
     async with talking(client, script):
@@ -244,7 +244,7 @@ async def test_a_prompt_that_is_cancelled_while_tools_are_listed_leaves_them_to_
 
 
 @pytest.mark.parametrize("late", ["allow_once", "allow_always"])
-async def test_a_yes_that_comes_right_behind_the_cancel_is_none(late: str) -> None:
+async def test_permission_that_arrives_right_after_the_cancellation_is_ignored(late: str) -> None:
     client = FakeAcpClient(tools=[RENAME], faults={"session/request_permission": Hang()})
     async with talking(client, RENAMING):
         session = await client.new_session("/project")
@@ -267,7 +267,7 @@ async def test_a_yes_that_comes_right_behind_the_cancel_is_none(late: str) -> No
 
 
 @pytest.mark.parametrize("error", ["no", [], None, {"message": "no"}, {"code": "no", "message": 5}])
-async def test_an_error_that_is_none_fails_one_call(error: object) -> None:
+async def test_a_malformed_error_response_fails_only_one_call(error: object) -> None:
     client = FakeAcpClient(read_text_file=True, faults={"fs/read_text_file": Hang()})
     async with talking(client, READING):
         session = await client.new_session("/project")
@@ -288,7 +288,7 @@ async def test_an_error_that_is_none_fails_one_call(error: object) -> None:
 
 
 @pytest.mark.parametrize("arguments", ['{"symbol": "\\ud800"}', '{"symbol": "a", "n": 1180591620717411303424}', "[1"])
-async def test_arguments_that_are_no_message_fail_one_call_at_most(arguments: str) -> None:
+async def test_unencodable_arguments_fail_at_most_one_call(arguments: str) -> None:
     client = FakeAcpClient(tools=[USAGES], answers={"find_usages": "none"})
     called = turn({"name": "find_usages", "arguments": arguments})
     async with talking(client, (expand("editor.find_usages"), called, DONE)):
@@ -297,7 +297,7 @@ async def test_arguments_that_are_no_message_fail_one_call_at_most(arguments: st
     assert answer.tool_calls["call-1-0"].status in {"completed", "failed"}
 
 
-async def test_a_model_whose_request_breaks_when_it_is_cancelled_is_cancelled() -> None:
+async def test_a_model_error_during_cancellation_counts_as_cancelled() -> None:
     asked = anyio.Event()
 
     async def answer(_: list[ModelMessage], __: AgentInfo) -> AsyncGenerator[str]:

@@ -1,4 +1,4 @@
-"""Which tools an editor's agent has: each rung, and what happens where one fails."""
+"""Tests for the tools that an editor offers by discovery, capability flags or MCP servers, and for failures of each."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from toolcrib.testing.acp.mcp_server import McpForm, McpTool
 pytestmark = pytest.mark.anyio
 
 LOOK = (turn(call("find_tools", category=["editor"], limit=50)), DONE)
-"""Lists what the editor offers."""
+"""The script of a model that lists the tools of the editor."""
 
 LOOK_LOCALLY = (turn(call("find_tools", category=["local"], limit=50)), DONE)
 
 
 async def seen(client: FakeAcpClient, script: Written = LOOK, cwd: str = "/project", **setup: Any) -> str:
-    """What the model read when it looked."""
+    """Returns the tool list that the model received."""
     async with talking(client, script, **setup):
         answer = await client.prompt(await client.new_session(cwd), "What is there?")
     assert answer.stop_reason == "end_turn"
@@ -52,18 +52,18 @@ TERMINALS = {"run_command", "get_terminal_output", "wait_for_terminal_exit", "ki
 KNOWN = FILES | TERMINALS | {"rename_symbol", "find_usages", "find_files", "search_text"}
 
 
-async def test_an_editor_that_lists_its_tools_is_taken_at_its_word() -> None:
+async def test_an_editor_with_discovery_offers_exactly_the_tools_it_lists() -> None:
     client = FakeAcpClient(read_text_file=True, write_text_file=True, terminal=True, tools=[RENAME, USAGES])
     assert names(await seen(client)) == {"rename_symbol", "find_usages"}
 
 
-async def test_what_the_flags_deny_is_not_there_although_it_is_listed() -> None:
+async def test_a_listed_tool_that_the_capability_flags_deny_is_hidden() -> None:
     read, write = ({**RENAME, "name": name} for name in ("read_file", "write_file"))
     client = FakeAcpClient(read_text_file=True, tools=[read, write, USAGES])
     assert names(await seen(client)) == {"read_file", "find_usages"}
 
 
-async def test_an_editor_that_lists_nothing_has_what_its_flags_say() -> None:
+async def test_an_empty_tool_list_falls_back_to_the_capability_flags() -> None:
     client = FakeAcpClient(discovery=True, read_text_file=True)
     assert names(await seen(client)) == {"read_file"}
 
@@ -76,7 +76,7 @@ async def test_an_editor_that_lists_nothing_has_what_its_flags_say() -> None:
         (True, True, True, FILES | TERMINALS),
     ],
 )
-async def test_without_discovery_the_flags_alone_count(
+async def test_without_discovery_the_capability_flags_decide_the_tools(
     reads: bool, writes: bool, runs: bool, expected: set[str]
 ) -> None:
     client = FakeAcpClient(read_text_file=reads, write_text_file=writes, terminal=runs)
@@ -84,7 +84,7 @@ async def test_without_discovery_the_flags_alone_count(
     assert "_toolcrib/discover_tools" not in client.asked
 
 
-async def test_an_editor_that_offers_nothing_is_never_called(tmp_path: Path) -> None:
+async def test_an_editor_without_capabilities_is_never_called(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("total = 1\n")
     client = FakeAcpClient()
     script = (turn(call("expand_tool", tool_ids=["local.search_text"])), turn(call("search_text", query="total")), DONE)
@@ -96,7 +96,7 @@ async def test_an_editor_that_offers_nothing_is_never_called(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("fault", [Refuse(), Refuse(-32603, "broken"), Hang(), Instead([]), Instead({"tools": 1})])
-async def test_a_listing_that_fails_shows_nothing_of_the_editor_and_says_so(fault: Fault) -> None:
+async def test_a_failed_listing_marks_the_editor_unavailable_and_hides_its_tools(fault: Fault) -> None:
     client = FakeAcpClient(
         read_text_file=True, terminal=True, tools=[RENAME], faults={"_toolcrib/discover_tools": fault}
     )
@@ -106,7 +106,7 @@ async def test_a_listing_that_fails_shows_nothing_of_the_editor_and_says_so(faul
     assert "unavailable" in text
 
 
-async def test_a_listing_that_failed_is_asked_for_again_with_the_next_prompt() -> None:
+async def test_a_failed_listing_is_retried_with_the_next_prompt() -> None:
     client = FakeAcpClient(tools=[USAGES], faults={"_toolcrib/discover_tools": Refuse(-32603, "starting up")})
     async with talking(client, (turn(call("list")), DONE, *LOOK)):
         session = await client.new_session("/project")
@@ -116,7 +116,7 @@ async def test_a_listing_that_failed_is_asked_for_again_with_the_next_prompt() -
     assert names(str(outcome(answer, "find_tools")[1])) == {"find_usages"}
 
 
-async def test_one_malformed_descriptor_costs_itself_alone() -> None:
+async def test_malformed_descriptors_do_not_affect_valid_ones() -> None:
     odd = [{"name": "", "kind": "read"}, "no descriptor", {**RENAME, "name": "odd", "parameters": ["no", "schema"]}]
     client = FakeAcpClient(tools=[*odd, USAGES])
     text = await seen(client)
@@ -124,14 +124,14 @@ async def test_one_malformed_descriptor_costs_itself_alone() -> None:
     assert "odd" not in text
 
 
-async def test_of_two_tools_of_one_name_the_first_is_there() -> None:
+async def test_the_first_of_two_tools_with_the_same_name_is_used() -> None:
     client = FakeAcpClient(tools=[USAGES, {**USAGES, "description": "Delete everything."}])
     text = await seen(client)
     assert names(text) == {"find_usages"}
     assert "Delete everything" not in text
 
 
-async def test_tools_that_change_between_two_turns_are_others_in_the_next() -> None:
+async def test_a_changed_tool_list_is_visible_in_the_next_turn() -> None:
     client = FakeAcpClient(tools=[RENAME])
     async with talking(client, (*LOOK, *LOOK)):
         session = await client.new_session("/project")
@@ -143,7 +143,7 @@ async def test_tools_that_change_between_two_turns_are_others_in_the_next() -> N
     assert client.asked.count("_toolcrib/discover_tools") == 2
 
 
-async def test_tools_are_listed_once_for_a_session_that_does_not_change() -> None:
+async def test_unchanged_tools_are_listed_once_per_session() -> None:
     client = FakeAcpClient(tools=[RENAME])
     async with talking(client, (DONE, DONE)):
         session = await client.new_session("/project")
@@ -153,7 +153,7 @@ async def test_tools_are_listed_once_for_a_session_that_does_not_change() -> Non
     assert client.asked == ["_toolcrib/discover_tools"]
 
 
-async def test_a_tool_that_changed_under_the_model_is_not_called() -> None:
+async def test_an_expanded_tool_that_was_removed_is_not_called() -> None:
     script = (
         turn(call("expand_tool", tool_id="editor.find_usages")),
         turn(call("find_usages", symbol="total")),
@@ -171,7 +171,7 @@ async def test_a_tool_that_changed_under_the_model_is_not_called() -> None:
 
 
 @pytest.mark.parametrize("form", ["connections", "requests"])
-async def test_servers_in_the_editor_itself_stand_beside_its_tools(form: McpForm) -> None:
+async def test_mcp_servers_of_the_editor_are_offered_next_to_its_tools(form: McpForm) -> None:
     client = FakeAcpClient(
         tools=[USAGES],
         mcp_servers={"inspections": {"count_warnings": McpTool({"warnings": 3})}},
@@ -181,11 +181,11 @@ async def test_servers_in_the_editor_itself_stand_beside_its_tools(form: McpForm
     async with talking(client, script):
         answer = await client.prompt(await client.new_session("/project"), "Look.")
     assert outcome(answer, "inspections__count_warnings") == ("completed", {"warnings": 3})
-    # Nobody vouches for what it says of itself.
+    # The annotations of this server are not trusted.
     assert [asked.tool_call.title for asked in client.permissions_asked] == ["inspections__count_warnings"]
 
 
-async def test_a_bundle_is_of_the_catalog_and_keeps_nothing_of_the_editor_out() -> None:
+async def test_a_bundle_does_not_hide_the_tools_of_the_editor() -> None:
     def wanted() -> None: ...
     def unwanted() -> None: ...
 
@@ -204,12 +204,12 @@ async def test_a_bundle_is_of_the_catalog_and_keeps_nothing_of_the_editor_out() 
     }
 
 
-async def test_what_is_set_aside_is_told_of_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_ignored_editor_tool_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     await seen(FakeAcpClient(tools=[{"name": "odd", "kind": "read"}, USAGES]))
     assert "the editor's tool `odd` is ignored" in caplog.text
 
 
-async def test_half_a_surrogate_pair_costs_the_descriptor_that_has_it_and_no_prompt_and_no_answer(
+async def test_a_lone_surrogate_drops_only_its_descriptor(
     tmp_path: Path,
 ) -> None:
     client = FakeAcpClient(
@@ -228,7 +228,7 @@ async def test_half_a_surrogate_pair_costs_the_descriptor_that_has_it_and_no_pro
     assert outcome(answer, "find_usages") == ("completed", "Cut ?")
 
 
-async def test_the_log_names_the_first_of_many_descriptors_that_cannot_be_used_and_counts_the_rest(
+async def test_the_log_names_the_first_invalid_descriptors_and_counts_the_rest(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     client = FakeAcpClient(tools=[*({"name": f"odd{number}"} for number in range(8)), USAGES])
@@ -238,15 +238,15 @@ async def test_the_log_names_the_first_of_many_descriptors_that_cannot_be_used_a
     assert lines[-1].startswith("3 more")
 
 
-@pytest.mark.parametrize("answer", ["Done.", {"ok": True}], ids=["no object", "no content"])
-async def test_an_answer_that_is_no_result_leaves_open_whether_the_tool_ran(answer: Any) -> None:
+@pytest.mark.parametrize("answer", ["Done.", {"ok": True}], ids=["not an object", "without content"])
+async def test_after_an_invalid_result_the_error_says_the_tool_may_have_run(answer: Any) -> None:
     client = FakeAcpClient(tools=[RENAME], faults={"_toolcrib/call_tool": Instead(answer)})
     status, error = outcome(await told(client, RENAMING), "rename_symbol")
     assert status == "failed"
     assert "`rename_symbol` may or may not have run" in str(error)
 
 
-async def test_a_list_that_is_no_object_is_told_of_as_what_it_is() -> None:
+async def test_the_error_for_an_invalid_catalog_names_its_type() -> None:
     client = FakeAcpClient(tools=[RENAME], faults={"_toolcrib/discover_tools": Instead(["rename_symbol"])})
     answer = await told(client, (expand("editor.rename_symbol"), DONE))
     assert "the catalog is a list" in str(outcome(answer, "expand_tool")[1])

@@ -1,4 +1,4 @@
-"""The MCP servers of `session/new`, as sources in a catalog."""
+"""Tests for the MCP servers of `session/new` as sources in a catalog."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def entry_of(wire: object, *taken: str) -> SourceEntry:
 
 @asynccontextmanager
 async def taken_in(entries: Sequence[SourceEntry]) -> AsyncGenerator[ToolRegistry]:
-    """A registry that has them, once each was listed or failed."""
+    """Yields a registry with `entries`, once every source was listed or failed."""
     registry = ToolRegistry()
     async with Intake(registry) as intake:
         for entry in entries:
@@ -55,7 +55,7 @@ async def taken_in(entries: Sequence[SourceEntry]) -> AsyncGenerator[ToolRegistr
         yield registry
 
 
-async def test_the_servers_of_a_session_stand_beside_each_other_and_a_bad_one_takes_nothing_with_it(
+async def test_an_invalid_server_of_a_session_does_not_affect_the_others(
     tmp_path: Path,
 ) -> None:
     stdio = faulty_entry()
@@ -83,7 +83,7 @@ async def test_the_servers_of_a_session_stand_beside_each_other_and_a_bad_one_ta
             assert "`command`" in sources["my-bench-2"].reason
 
 
-async def test_a_program_is_run_where_the_session_is_with_the_environment_that_was_given(tmp_path: Path) -> None:
+async def test_a_stdio_server_gets_the_session_folder_and_environment(tmp_path: Path) -> None:
     env = [{"name": "BENCH_KEY", "value": "v"}]
     stdio = faulty_entry()
     passed = {"name": "s", "command": stdio["command"], "args": stdio["args"], "env": env, "_meta": None}
@@ -96,9 +96,7 @@ async def test_a_program_is_run_where_the_session_is_with_the_environment_that_w
 
 
 @pytest.mark.parametrize(("kind", "path"), [("http", "mcp"), ("sse", "sse")])
-async def test_an_address_is_reached_with_its_headers_and_shown_without_what_may_be_a_secret(
-    kind: str, path: str
-) -> None:
+async def test_a_remote_server_gets_its_headers_and_its_address_hides_secrets(kind: str, path: str) -> None:
     headers = [{"name": "Authorization", "value": "Bearer open"}]
     with http_server("--locked") as address:
         entry = entry_of({"type": kind, "name": "far", "url": f"{address}/{path}?key=s3cret", "headers": headers})
@@ -107,7 +105,7 @@ async def test_an_address_is_reached_with_its_headers_and_shown_without_what_may
             assert registry.state.sources["far"].status is SourceStatus.READY
 
 
-def test_two_entries_for_one_server_are_known_to_be_the_same_and_others_are_not() -> None:
+def test_entries_for_the_same_server_have_the_same_identity() -> None:
     def known_by(**wire: Any) -> tuple[str, str]:
         entry = entry_of({"name": "s", **wire})
         return entry.identity, entry.origin
@@ -139,9 +137,7 @@ def test_two_entries_for_one_server_are_known_to_be_the_same_and_others_are_not(
         ({"name": "s", "type": ["s3cret"]}, "`type`"),
     ],
 )
-def test_what_describes_no_server_has_failed_for_good_with_a_reason_that_holds_no_secret(
-    wire: object, told: str
-) -> None:
+def test_an_invalid_server_entry_fails_with_a_reason_without_secrets(wire: object, told: str) -> None:
     entry = entry_of(wire)
     assert (entry.status, entry.is_lasting) == (SourceStatus.FAILED, True)
     assert entry.reason is not None
@@ -151,7 +147,7 @@ def test_what_describes_no_server_has_failed_for_good_with_a_reason_that_holds_n
 
 
 @pytest.mark.parametrize("label", ["", "...", "-", None, 5])
-def test_a_label_that_can_name_nothing_gets_a_name_all_the_same(label: object) -> None:
+def test_an_unusable_server_label_is_replaced_by_a_default_name(label: object) -> None:
     assert entry_of({"name": label, "command": "a"}, "server").name == "server-2"
 
 
@@ -166,7 +162,7 @@ def test_a_label_that_can_name_nothing_gets_a_name_all_the_same(label: object) -
         max_size=5,
     )
 )  # fmt: skip
-def test_whatever_is_passed_gives_one_entry_each_under_names_of_their_own(passed: list[object]) -> None:
+def test_every_passed_server_gets_one_entry_with_a_unique_name(passed: list[object]) -> None:
     entries = passed_servers(passed, cwd=CWD, carrier=NOBODY, taken={"editor"})
     names = {entry.name for entry in entries}
     assert len(names) == len(entries) == len(passed)

@@ -1,4 +1,4 @@
-"""A gateway over HTTP as its users meet it: a process, an address, and tokens for some of them."""
+"""Starts a gateway over HTTP in a process of its own, with tokens for some principals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOKENS = [entry(ALICE, "alice"), entry(BOB, "bob"), entry(WATCHER, "watcher", "m
 
 @dataclass(frozen=True)
 class Api:
-    """One gateway that is served."""
+    """A gateway that is being served."""
 
     gateway: Serving
     config: Path
@@ -56,7 +56,7 @@ class Api:
 
     @asynccontextmanager
     async def mcp(self, token: str, mode: Mode = "auto") -> AsyncGenerator[Client]:
-        """The SDK's client, which shows `token` with every request."""
+        """Connects the client of the MCP SDK, which sends `token` with every request."""
         async with self.client(token) as http:
             transport = streamable_http_client(f"{self.base}/mcp", http_client=http)
             async with Client(transport, mode=mode) as client:
@@ -80,7 +80,7 @@ def served(
 
 
 def problem(response: httpx2.Response) -> Json:
-    """The problem details that `response` carries, whatever it is about."""
+    """Checks and returns the problem details of `response`."""
     assert response.headers["content-type"] == "application/problem+json", response.text
     found: Json = response.json()
     assert found["status"] == response.status_code

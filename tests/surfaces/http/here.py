@@ -1,4 +1,4 @@
-"""A gateway over HTTP in the test's own process, on a socket of this machine."""
+"""Serves a gateway over HTTP in the process of the test, on a local socket."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ VERSION = "2026-07-28"
 
 @dataclass(frozen=True)
 class Here:
-    """One that is served."""
+    """A gateway that is being served."""
 
     url: str
-    """Of MCP."""
+    """The address of the MCP endpoint."""
     config: Path
 
     @property
@@ -47,7 +47,7 @@ class Here:
             return await client.post(f"/v1/{operation}", json=arguments)
 
     async def handle(self, tool_id: str, token: str | None = None) -> str:
-        """What `tool_id` is called by."""
+        """Expands `tool_id` and returns the handle for calling it."""
         return (await self.ask("expand_tool", token, tool_id=tool_id)).json()["handle"]
 
 
@@ -61,7 +61,7 @@ async def served_here(
     bounds: ConnectionLimits | None = None,
     **servers: Json,
 ) -> AsyncGenerator[Here]:
-    """`crib` and a configuration, served for the block; it is stopped without a word then."""
+    """Serves `crib` with a configuration for the duration of the block, and then cancels the server."""
     crib = crib or Toolcrib()
     ours = {**(settings or {}), **({"auth": auth} if auth is not None else {})}
     path = write_config(folder / "mcp.json", toolcrib=ours, **servers)
@@ -79,7 +79,7 @@ async def served_here(
 
 
 def envelope(method: str, params: Json | None = None, **capabilities: Any) -> Json:
-    """A request of the newer era, as a body."""
+    """Returns the body of an MCP request of version 2026-07-28."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": VERSION,
         "io.modelcontextprotocol/clientInfo": {"name": "here", "version": "1"},
@@ -89,7 +89,7 @@ def envelope(method: str, params: Json | None = None, **capabilities: Any) -> Js
 
 
 def headers_of(body: Json) -> dict[str, str]:
-    """What a request of the newer era carries besides its body."""
+    """Returns the headers of an MCP request of version 2026-07-28."""
     named = {"Mcp-Name": body["params"]["name"]} if "name" in body["params"] else {}
     accept = "application/json, text/event-stream"
     return {"Accept": accept, "MCP-Protocol-Version": VERSION, "Mcp-Method": body["method"], **named}

@@ -1,4 +1,4 @@
-"""An authorization server of this machine: it signs tokens, tells its keys, and can be told to do so badly."""
+"""A local authorization server that signs tokens and publishes its keys. Tests can make it fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AUDIENCE = "https://tools.example.com/mcp"
 
 @dataclass(frozen=True)
 class Key:
-    """A private key, and how it signs."""
+    """A private key with its signature algorithm."""
 
     private: Any
     algorithm: str
@@ -35,7 +35,7 @@ class Key:
 
 @cache
 def rsa_key(name: str) -> Key:
-    """Always the same for one name: making one takes long."""
+    """Returns the same key for the same name, because generating a key is slow."""
     private = rsa.generate_private_key(65537, 2048)
     return Key(private, "RS256", {**RSAAlgorithm.to_jwk(private.public_key(), as_dict=True), "kid": name, "use": "sig"})
 
@@ -54,23 +54,23 @@ def ed_key(name: str) -> Key:
 
 @dataclass
 class Issuer:
-    """Answers at `url` as long as it is served."""
+    """The state of the authorization server at `url`."""
 
     url: str
     keys: list[Json] = field(default_factory=lambda: [key("1").jwk for key in (rsa_key, ec_key, ed_key)])
     answer: tuple[int, bytes] | None = None
-    """What it answers instead of its keys."""
+    """The status and body to send instead of the keys."""
     holds: threading.Event = field(default_factory=threading.Event)
-    """It answers only once this is set."""
+    """The server answers only after this event is set."""
     asked: int = 0
-    """How often it was asked for its keys."""
+    """The number of requests for the keys."""
 
     @property
     def jwks_url(self) -> str:
         return f"{self.url}/keys"
 
     def token(self, key: Key | None = None, /, headers: Json | None = None, **claims: Any) -> str:
-        """One that is good for five minutes; `claims` replace its own, and None leaves them out."""
+        """Signs a token that is valid for five minutes. `claims` replace the default claims; None removes a claim."""
         key = key or rsa_key("1")
         now = int(time.time())
         told = {"iss": self.url, "aud": AUDIENCE, "sub": "dana", "exp": now + 300, "iat": now, **claims}
@@ -102,7 +102,7 @@ class Issuer:
                 return 404, b"{}"
 
     def grant(self, form: Mapping[str, list[str]]) -> bytes:
-        """A token for the resource that a client names."""
+        """Returns a token response for the resource that the client requests."""
         scope = form.get("scope", [""])[0]
         token = self.token(aud=form["resource"][0], sub="the client", scope=scope)
         return json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 300, "scope": scope}).encode()
@@ -127,11 +127,11 @@ def issuing() -> Generator[Issuer]:
                     self.send_header("Location", "/elsewhere")
                 self.end_headers()
                 self.wfile.write(body)
-            except OSError:  # whoever asked has given up
+            except OSError:  # the client has disconnected
                 return
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  as it is called there
-            """Nobody reads along."""
+            """Suppress the request log."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         issuer = Issuer(f"http://127.0.0.1:{server.server_port}")
@@ -147,10 +147,10 @@ def issuing() -> Generator[Issuer]:
 
 
 def segment(part: bytes) -> str:
-    """A part of a token as it is written."""
+    """Encodes one segment of a token."""
     return base64.urlsafe_b64encode(part).rstrip(b"=").decode()
 
 
 def written(header: Json, claims: Json) -> str:
-    """A token that nobody signed."""
+    """Returns an unsigned token."""
     return f"{segment(json.dumps(header).encode())}.{segment(json.dumps(claims).encode())}."

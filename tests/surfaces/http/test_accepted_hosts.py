@@ -1,4 +1,4 @@
-"""Addresses to listen at, and the names under which requests may mean them."""
+"""Tests for listen addresses and for the accepted `Host` and `Origin` headers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ URL = "https://tools.example.com"
         ("0.0.0.0:80", Address("0.0.0.0", 80)),
     ],
 )
-def test_an_address_is_read(text: str, address: Address) -> None:
+def test_a_listen_address_is_parsed(text: str, address: Address) -> None:
     assert Address.parse(text) == address
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", "host:x", "host:70000", "host:-1", "host:٣"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_listen_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidConfig):
         Address.parse(text)
 
@@ -56,7 +56,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         ("127.0.0.1", ISSUED, True),
     ],
 )
-def test_others_reach_only_what_asks_who_they_are_and_has_a_name(host: str, auth: Auth, is_good: bool) -> None:
+def test_a_public_address_requires_authentication_and_a_host_name(host: str, auth: Auth, is_good: bool) -> None:
     address = Address(host, 8808)
     if is_good:
         address.check(auth)
@@ -85,7 +85,7 @@ def test_others_reach_only_what_asks_who_they_are_and_has_a_name(host: str, auth
         ("0.0.0.0", replace(ASKS, allowed_hosts=("*",)), "10.0.0.7:8808", True),
     ],
 )
-def test_a_host_is_one_that_was_configured(host: str, auth: Auth, header: str | None, is_meant: bool) -> None:
+def test_only_configured_host_headers_are_accepted(host: str, auth: Auth, header: str | None, is_meant: bool) -> None:
     assert Names(Address(host, 8808), auth).admit_host(header) is is_meant
 
 
@@ -106,7 +106,7 @@ def test_a_host_is_one_that_was_configured(host: str, auth: Auth, header: str | 
         ("0.0.0.0", replace(ASKS, allowed_origins=("*",)), "https://any.example", True),
     ],
 )
-def test_a_page_may_ask_that_is_of_this_machine_or_was_named(
+def test_only_local_or_configured_origins_are_accepted(
     host: str, auth: Auth, header: str | None, may_ask: bool
 ) -> None:
     assert Names(Address(host, 8808), auth).admit_origin(header) is may_ask

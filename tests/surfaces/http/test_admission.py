@@ -1,4 +1,4 @@
-"""Who comes in over HTTP: tokens, names, and that each principal has its own."""
+"""Tests for tokens, host names and the separation of principals over HTTP."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ POLICY = {
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Generator[Api]:
-    """One that knows three tokens, and keeps two tools from bob."""
+    """A gateway with three tokens that hides one tool from bob and refuses his calls to a second one."""
     settings = {"policy": POLICY, "max_text_bytes": 1_000}
     folder = tmp_path_factory.mktemp("closed")
     with served(folder, auth={"tokens": TOKENS}, settings=settings, bench=faulty_entry()) as api:
@@ -60,7 +60,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Generator[Api]:
         ([f"Bearer {TOKENS[0]['sha256']}"], "invalid_token"),
     ],
 )
-async def test_nobody_comes_in_without_one_good_token(path: str, shown: list[str], error: str | None, api: Api) -> None:
+async def test_a_request_without_exactly_one_valid_token_gets_401(
+    path: str, shown: list[str], error: str | None, api: Api
+) -> None:
     headers = [(b"Authorization", value.encode("latin-1")) for value in shown]
     async with api.client() as client:
         answer = await client.post(path, json={}, headers=headers)
@@ -71,7 +73,9 @@ async def test_nobody_comes_in_without_one_good_token(path: str, shown: list[str
     assert (f'error="{error}"' in challenge) == (error is not None)
 
 
-async def test_refused_tokens_are_each_counted_and_seldom_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_refused_token_is_counted_but_similar_ones_are_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     now, counted = [0.0], list[str]()
     authenticator = Authenticator(Auth(is_required=True))
     challenges = Challenges(authenticator, "https://x")
@@ -98,7 +102,7 @@ async def test_refused_tokens_are_each_counted_and_seldom_logged(caplog: pytest.
     ]
 
 
-async def test_a_good_token_comes_in_everywhere_however_its_scheme_is_written(api: Api) -> None:
+async def test_a_valid_token_is_accepted_with_any_case_of_the_scheme(api: Api) -> None:
     async with api.client() as client:
         for scheme in ("Bearer", "bearer", "BEARER"):
             headers = {"Authorization": f"{scheme} {ALICE}"}
@@ -107,7 +111,7 @@ async def test_a_good_token_comes_in_everywhere_however_its_scheme_is_written(ap
             assert (await client.get("/nowhere", headers=headers)).status_code == 404
 
 
-async def test_health_and_metadata_ask_nobody_and_lead_nowhere_else(api: Api) -> None:
+async def test_open_health_paths_do_not_give_access_to_other_paths(api: Api) -> None:
     async with api.client() as client:
         for path in ("/health/%2e%2e/v1/list", "/health/..%2fv1/list", "/.well-known/%2e%2e/mcp", "/health//v1/list"):
             assert (await client.post(path, json={})).status_code == 404, path
@@ -115,7 +119,7 @@ async def test_health_and_metadata_ask_nobody_and_lead_nowhere_else(api: Api) ->
         assert (await client.get("/.well-known/oauth-protected-resource")).status_code == 404
 
 
-async def test_metrics_take_a_scope(api: Api) -> None:
+async def test_metrics_require_the_metrics_scope(api: Api) -> None:
     async with api.client(ALICE) as client:
         answer = await client.get("/metrics")
     assert answer.status_code == 403
@@ -127,7 +131,7 @@ async def test_metrics_take_a_scope(api: Api) -> None:
 
 
 @BOTH
-async def test_what_is_kept_from_one_principal_is_kept_from_it_on_every_surface(mode: Mode, api: Api) -> None:
+async def test_the_policy_of_a_principal_applies_on_every_surface(mode: Mode, api: Api) -> None:
     async with api.mcp(ALICE, mode) as alice, api.mcp(BOB, mode) as bob:
         assert text_of(await run_tool(alice, "bench.count"))
         assert (await ask(bob, "expand_tool", tool_id="bench.count"))["error"]["code"] == "TOOL_NOT_FOUND"
@@ -142,7 +146,7 @@ async def test_what_is_kept_from_one_principal_is_kept_from_it_on_every_surface(
 
 
 @BOTH
-async def test_where_all_tools_are_listed_each_principal_has_a_list_of_its_own(mode: Mode, tmp_path: Path) -> None:
+async def test_with_all_operations_each_principal_gets_its_own_tool_list(mode: Mode, tmp_path: Path) -> None:
     settings = {"policy": POLICY}
     words = ("--operations", "all")
     with served(tmp_path, *words, auth={"tokens": TOKENS}, settings=settings, bench=faulty_entry()) as api:
@@ -158,7 +162,7 @@ async def test_where_all_tools_are_listed_each_principal_has_a_list_of_its_own(m
 
 
 class RawSession:
-    """A session of the handshake era, request by request, with whatever token."""
+    """An MCP session of version 2025-11-25 in which every request can send a different token."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
@@ -179,7 +183,7 @@ class RawSession:
 PING = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
 
 
-async def test_a_session_is_of_use_only_to_the_principal_that_began_it(api: Api) -> None:
+async def test_a_session_works_only_for_the_principal_that_started_it(api: Api) -> None:
     async with api.client() as client:
         session = RawSession(client)
         await session.begin(ALICE)
@@ -194,7 +198,7 @@ async def test_a_session_is_of_use_only_to_the_principal_that_began_it(api: Api)
 
 
 @BOTH
-async def test_the_pages_of_a_large_result_are_for_whoever_got_it(mode: Mode, api: Api) -> None:
+async def test_the_pages_of_a_result_are_readable_only_by_its_principal(mode: Mode, api: Api) -> None:
     async with api.mcp(ALICE, mode) as alice, api.mcp(BOB, mode) as bob:
         result = await run_tool(alice, "bench.echo", text="words " * 1_000)
         page = next(block.uri for block in result.content if block.type == "resource_link")
@@ -203,7 +207,7 @@ async def test_the_pages_of_a_large_result_are_for_whoever_got_it(mode: Mode, ap
             await bob.read_resource(page)
 
 
-async def test_a_page_that_a_stranger_points_here_is_refused_before_anybody_is_asked(api: Api) -> None:
+async def test_requests_with_a_foreign_host_or_origin_are_refused(api: Api) -> None:
     async with api.client(ALICE) as client:
         for headers, status in (
             ({"Host": "evil.example"}, 421),
@@ -221,7 +225,7 @@ async def test_a_page_that_a_stranger_points_here_is_refused_before_anybody_is_a
         assert (await client.get("/health/live", headers={"Host": "10.0.0.7:8808"})).status_code == 200
 
 
-async def test_pages_that_are_named_may_ask_from_a_browser_and_no_others(tmp_path: Path) -> None:
+async def test_cors_allows_only_the_configured_origins(tmp_path: Path) -> None:
     page = "https://app.example.com"
     auth = {"tokens": TOKENS, "allowed_origins": [page], "allowed_hosts": ["tools.example.com"]}
     with served(tmp_path, auth=auth, bench=faulty_entry()) as api:
@@ -238,7 +242,7 @@ async def test_pages_that_are_named_may_ask_from_a_browser_and_no_others(tmp_pat
             assert refused.headers["access-control-allow-origin"] == page
 
 
-async def test_each_principal_has_calls_of_its_own(tmp_path: Path) -> None:
+async def test_each_principal_has_its_own_rate_limit(tmp_path: Path) -> None:
     settings = {"calls_per_minute": 1}
     with served(tmp_path, auth={"tokens": TOKENS}, settings=settings, bench=faulty_entry()) as api:
         assert (await api.run_tool("bench.pid", ALICE)).status_code == 200
@@ -248,7 +252,7 @@ async def test_each_principal_has_calls_of_its_own(tmp_path: Path) -> None:
         assert (await api.run_tool("bench.pid", BOB)).status_code == 429
 
 
-async def test_a_token_that_is_taken_out_of_the_file_is_good_no_longer_and_the_last_one_opens_nothing(
+async def test_a_token_removed_from_the_configuration_is_refused(
     tmp_path: Path,
 ) -> None:
     with served(tmp_path, auth={"tokens": TOKENS}, bench=faulty_entry()) as api:
@@ -272,12 +276,12 @@ async def test_a_token_that_is_taken_out_of_the_file_is_good_no_longer_and_the_l
         assert (await api.ask("list")).status_code == 401
 
 
-async def test_a_file_without_any_token_left_lets_nobody_in(tmp_path: Path) -> None:
+async def test_an_empty_list_of_tokens_refuses_every_request(tmp_path: Path) -> None:
     with served(tmp_path, auth={"tokens": []}, bench=faulty_entry()) as api:
         assert (await api.ask("list")).status_code == 401
 
 
-async def test_other_machines_are_served_under_the_names_that_are_configured(tmp_path: Path) -> None:
+async def test_remote_requests_are_served_under_the_configured_public_name(tmp_path: Path) -> None:
     auth = {"tokens": TOKENS, "public_url": "https://tools.example.com/"}
     with served(tmp_path, auth=auth, where="0.0.0.0:0", bench=faulty_entry()) as api:
         port = api.base.rpartition(":")[2]

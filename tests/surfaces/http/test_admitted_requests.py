@@ -1,4 +1,4 @@
-"""A token that is good no longer: what its bearer had asked for before does not go on."""
+"""Tests that open requests and streams end when their token is revoked or expires."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INTRODUCTION: Json = {
 
 
 class Raw:
-    """A client of either era whose every stream is read as it comes."""
+    """A client of either protocol version that reads streams message by message."""
 
     def __init__(self, http: httpx2.AsyncClient, version: str) -> None:
         self._http = http
@@ -49,14 +49,14 @@ class Raw:
 
     @asynccontextmanager
     async def standing(self) -> AsyncGenerator[AsyncIterator[Json]]:
-        """The stream of a session on which nothing was asked."""
+        """Opens the GET stream of a session."""
         async with self._http.stream("GET", "/mcp", headers=self._headers) as response:
             assert response.status_code == 200
             yield messages(response)
 
     @asynccontextmanager
     async def asking(self, method: str, params: Json) -> AsyncGenerator[AsyncIterator[Json]]:
-        """The stream that answers request 7."""
+        """Sends request 7 and yields the stream of its response."""
         meta = {**(ENVELOPE if self._is_modern else {}), "progressToken": "p"}
         message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": {**params, "_meta": meta}}
         headers = self._headers | {"Mcp-Method": method} | ({"Mcp-Name": params["name"]} if "name" in params else {})
@@ -66,7 +66,7 @@ class Raw:
 
 
 async def messages(response: httpx2.Response) -> AsyncIterator[Json]:
-    """Until the stream ends, in the way that HTTP ends one: cut off, it would raise."""
+    """Yields messages until the stream ends properly. A connection that is cut off raises an error."""
     async for line in response.aiter_lines():
         if line.startswith("data:") and (text := line.removeprefix("data:").strip()):
             yield json.loads(text)
@@ -80,7 +80,7 @@ async def handle(api: Api, tool_id: str, token: str = ALICE) -> str:
     return (await api.ask("expand_tool", token, tool_id=tool_id)).json()["handle"]
 
 
-async def test_the_stream_of_a_session_ends_with_its_token_and_the_log_says_so(tmp_path: Path) -> None:
+async def test_a_session_stream_ends_when_its_token_is_removed(tmp_path: Path) -> None:
     with served(tmp_path, auth={"tokens": TOKENS}, bench=faulty_entry()) as api:
         async with api.client(ALICE) as http:
             client = Raw(http, "2025-11-25")
@@ -97,7 +97,7 @@ async def test_the_stream_of_a_session_ends_with_its_token_and_the_log_says_so(t
         assert ALICE not in told
 
 
-async def test_a_stream_of_changes_ends_with_its_token_and_those_of_others_go_on(tmp_path: Path) -> None:
+async def test_a_subscription_ends_with_its_token_and_other_subscriptions_continue(tmp_path: Path) -> None:
     with served(tmp_path, auth={"tokens": TOKENS}, bench=faulty_entry()) as api:
         wanted = {"notifications": {"toolsListChanged": True}}
         async with api.client(ALICE) as of_alice, api.client(BOB) as of_bob:
@@ -118,7 +118,7 @@ async def test_a_stream_of_changes_ends_with_its_token_and_those_of_others_go_on
 
 
 @VERSIONS
-async def test_a_call_ends_with_its_token_in_an_error_and_its_server_is_told(version: str, tmp_path: Path) -> None:
+async def test_a_call_is_cancelled_with_an_error_when_its_token_is_removed(version: str, tmp_path: Path) -> None:
     bench = faulty_entry("--log", str(log := tmp_path / "seen.jsonl"))
     with served(tmp_path, auth={"tokens": TOKENS}, bench=bench) as api:
         called = {"tool_id": await handle(api, "bench.slow"), "arguments": {"steps": 1, "hold": True}}
@@ -135,7 +135,7 @@ async def test_a_call_ends_with_its_token_in_an_error_and_its_server_is_told(ver
         await until(lambda: events(log, "cancelled"), "the server was told of the cancellation")
 
 
-async def test_a_call_of_which_nothing_was_answered_yet_is_refused_as_a_new_one_would_be(tmp_path: Path) -> None:
+async def test_an_unanswered_call_gets_401_when_its_token_is_removed(tmp_path: Path) -> None:
     bench = faulty_entry("--log", str(log := tmp_path / "seen.jsonl"))
     with served(tmp_path, auth={"tokens": TOKENS}, bench=bench) as api:
         called = {"tool_id": await handle(api, "bench.slow"), "arguments": {"steps": 0, "hold": True}}
@@ -154,7 +154,7 @@ async def test_a_call_of_which_nothing_was_answered_yet_is_refused_as_a_new_one_
         await until(lambda: events(log, "cancelled"), "the server was told of the cancellation")
 
 
-async def test_what_began_before_anybody_was_asked_for_a_token_ends_once_everybody_is(tmp_path: Path) -> None:
+async def test_an_open_stream_ends_when_authentication_is_turned_on(tmp_path: Path) -> None:
     with served(tmp_path, bench=faulty_entry()) as api:
         async with api.client() as http:
             client = Raw(http, "2025-11-25")
@@ -169,7 +169,7 @@ async def test_a_stream_ends_when_its_signed_token_expires(tmp_path: Path) -> No
     with issuing() as issuer:
         auth = {"jwt": {"issuer": issuer.url, "audience": AUDIENCE, "jwks_url": issuer.jwks_url}}
         with served(tmp_path, auth=auth, bench=faulty_entry()) as api:
-            # Past its time already, and for a few seconds still within what clocks may be apart.
+            # Already expired, but for a few seconds still within the allowed clock difference.
             token = issuer.token(exp=int(time.time()) + 5 - LEEWAY_S, iat=None)
             async with api.client(token) as http:
                 client = Raw(http, "2026-07-28")

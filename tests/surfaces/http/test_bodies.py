@@ -1,4 +1,4 @@
-"""The JSON that requests carry: a long one is read as a short one is, and nobody waits for it."""
+"""Tests for JSON request bodies: long bodies are read like short ones, without blocking other requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def request_with(body: bytes, principal: str = "ada") -> Request:
 
 
 @pytest.mark.parametrize("pad", ["", PAD], ids=["short", "long"])
-async def test_a_body_is_read_however_long_it_is(pad: str) -> None:
+async def test_short_and_long_json_bodies_are_parsed(pad: str) -> None:
     value: dict[str, Any] = {"pad": pad, "path": ["a", "ä🧰"], "n": [1, 2.5, 2**70, None, True, {"": []}]}
 
     assert await read_object(request_with(json.dumps(value).encode())) == value
@@ -43,18 +43,18 @@ async def test_a_body_is_read_however_long_it_is(pad: str) -> None:
 @pytest.mark.parametrize(
     "text", ['{"n": NaN, "pad": "%s"}', '{"pad": "%s", "n": -Infinity}', '{"pad": "%s"} 1', '["%s"]', '{"pad": "%s"']
 )
-async def test_what_is_no_json_object_is_refused_however_long_it_is(text: str, pad: str) -> None:
+async def test_a_body_that_is_not_a_json_object_is_refused(text: str, pad: str) -> None:
     with pytest.raises(RefusedRequest, match="JSON"):
         await read_object(request_with((text % pad).encode()))
 
 
 @pytest.mark.parametrize("pad", ["", PAD], ids=["short", "long"])
-async def test_what_is_no_utf_8_is_refused_however_long_it_is(pad: str) -> None:
+async def test_a_body_that_is_not_utf_8_is_refused(pad: str) -> None:
     with pytest.raises(RefusedRequest):
         await read_object(request_with(b'{"a": "\xff%s"}' % pad.encode()))
 
 
-async def test_others_go_on_while_a_long_body_is_read() -> None:
+async def test_other_tasks_continue_while_a_long_body_is_parsed() -> None:
     body = json.dumps({"path": [1] * 1_300_000}).encode()
     assert len(body) <= MAX_BYTES
     turns = 0
@@ -63,7 +63,7 @@ async def test_others_go_on_while_a_long_body_is_read() -> None:
         nonlocal turns
         while True:
             await anyio.lowlevel.checkpoint()
-            time.sleep(0.0001)  # noqa: ASYNC251  what others do takes some time
+            time.sleep(0.0001)  # noqa: ASYNC251  simulates the work of other requests
             turns += 1
 
     async with anyio.create_task_group() as tasks:
@@ -73,7 +73,7 @@ async def test_others_go_on_while_a_long_body_is_read() -> None:
     assert turns > 20
 
 
-async def test_long_bodies_of_one_principal_leave_room_for_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_bodies_of_one_principal_do_not_block_other_principals(monkeypatch: pytest.MonkeyPatch) -> None:
     let_go = threading.Event()
 
     def read(body: bytes, decoder: json.JSONDecoder) -> Any:

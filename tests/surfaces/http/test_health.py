@@ -1,4 +1,4 @@
-"""Health and metrics: what watches over a gateway learns, and what it does not."""
+"""Tests for the health and metrics endpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolcrib.surfaces.http.metrics import Metrics
 pytestmark = pytest.mark.anyio
 
 
-async def test_it_lives_at_once_and_is_ready_when_its_servers_are_listed(tmp_path: Path) -> None:
+async def test_the_gateway_is_live_immediately_and_ready_after_listing_its_servers(tmp_path: Path) -> None:
     with served(tmp_path, auth={"tokens": TOKENS}, secretive=faulty_entry("slow-start=1")) as api:
         async with api.client() as client:
             assert (await client.get("/health/live")).status_code == 200
@@ -35,11 +35,11 @@ async def test_it_lives_at_once_and_is_ready_when_its_servers_are_listed(tmp_pat
 async def test_a_server_that_cannot_start_does_not_hold_up_readiness(tmp_path: Path) -> None:
     with served(tmp_path, broken=faulty_entry("exit-at-start")) as api:
         async with api.client() as client:
-            await client.post("/v1/list")  # waits for those that are starting
+            await client.post("/v1/list")  # waits for servers that are starting
             assert (await client.get("/health/ready")).json() == {"status": "ready"}
 
 
-async def test_metrics_count_operations_of_every_surface_and_name_nobody(tmp_path: Path) -> None:
+async def test_metrics_count_operations_of_every_surface_without_names(tmp_path: Path) -> None:
     with served(tmp_path, auth={"tokens": TOKENS}, secretive=faulty_entry()) as api:
         assert (await api.run_tool("secretive.echo", ALICE, text="words")).status_code == 200
         assert (await api.run_tool("secretive.fail", ALICE)).status_code == 200
@@ -75,7 +75,7 @@ async def test_metrics_count_operations_of_every_surface_and_name_nobody(tmp_pat
         assert name not in page.text
 
 
-def test_lost_audit_events_are_told_as_they_are_when_somebody_looks() -> None:
+def test_metrics_read_the_number_of_lost_audit_events_on_request() -> None:
     lost = [0]
     metrics = Metrics(lambda: lost[0])
     lost[0] = 7

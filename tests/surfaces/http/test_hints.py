@@ -1,4 +1,4 @@
-"""What a refusal tells a client, and what it does not."""
+"""Tests for the hints in HTTP error responses."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", ["salarie", "holiday", "something else"])
-async def test_who_asks_for_a_bundle_that_there_is_not_hears_only_of_those_that_show_it_something(
-    name: str, tmp_path: Path
-) -> None:
+async def test_hints_for_an_unknown_bundle_name_only_visible_bundles(name: str, tmp_path: Path) -> None:
     crib = Toolcrib()
     for source in ("payroll", "calendar"):
         crib.add_source(ScriptedSource(source, [tool(f"{source}.read", "Read it.")]))
@@ -45,7 +43,7 @@ async def test_who_asks_for_a_bundle_that_there_is_not_hears_only_of_those_that_
         assert "holidays" in said[BOB]
 
 
-async def test_a_request_to_another_name_learns_which_settings_name_the_gateway_and_not_what_they_say(
+async def test_a_wrong_host_is_refused_with_setting_names_but_not_values(
     tmp_path: Path,
 ) -> None:
     auth = {"tokens": TOKENS, "public_url": "https://tools.example", "allowed_hosts": ["inner.example"]}
@@ -62,7 +60,7 @@ async def test_a_request_to_another_name_learns_which_settings_name_the_gateway_
 
 
 @pytest.mark.parametrize("auth", [None, {"tokens": TOKENS}])
-async def test_a_browser_that_opens_the_address_reads_what_this_is(auth: Json | None, tmp_path: Path) -> None:
+async def test_the_root_path_explains_the_gateway_to_a_browser(auth: Json | None, tmp_path: Path) -> None:
     async with served_here(tmp_path, auth=auth) as here, here.client() as client:
         told = await client.get("/", headers={"Accept": "text/html"})
         assert told.status_code == 404

@@ -1,4 +1,4 @@
-"""The application in this process: what it makes of a trace, and what it says of a fault of its own."""
+"""Tests for the HTTP application in process: trace headers, header checks and internal errors."""
 
 from __future__ import annotations
 
@@ -76,11 +76,13 @@ async def test_an_operation_belongs_to_the_trace_that_its_request_names() -> Non
         (f"00-{TRACE[:-1]}-00f067aa0ba902b7-01", None),
     ],
 )
-def test_a_traceparent_is_read_as_its_recommendation_says(header: str | None, found: str | None) -> None:
+def test_a_traceparent_header_is_parsed_as_the_w3c_recommendation_defines(
+    header: str | None, found: str | None
+) -> None:
     assert trace_id_of(header) == found
 
 
-async def test_headers_of_a_call_are_compared_with_what_its_own_principal_may_see() -> None:
+async def test_call_headers_are_checked_only_against_tools_visible_to_the_principal() -> None:
     crib = Toolcrib(policy=Rules((Rule(Access.HIDDEN, principals=("bob",)),), otherwise=Access.CALL))
 
     def lend(book: str) -> str:
@@ -96,7 +98,7 @@ async def test_headers_of_a_call_are_compared_with_what_its_own_principal_may_se
         auth_context_var.reset(token)
 
 
-async def test_a_fault_of_ours_is_told_without_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_internal_error_response_hides_the_exception_message(monkeypatch: pytest.MonkeyPatch) -> None:
     crib = Toolcrib()
 
     async def fail(*_: object, **__: object) -> None:

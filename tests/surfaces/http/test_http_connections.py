@@ -1,4 +1,4 @@
-"""Connections that send slowly, or nothing, or do not read: each ends, and others are answered meanwhile."""
+"""Tests that slow and idle HTTP connections are closed without blocking other connections."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ pytestmark = pytest.mark.anyio
 
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 SOON = ConnectionLimits(head_s=0.05, body_s=0.05, unread_s=0.05)
-"""What a test that waits for the end of a connection grants."""
+"""Short limits for tests that wait until a connection is closed."""
 
 
 class App:
-    """What is served: one path that answers, one that reads a body, and some that take their time."""
+    """An application with routes that answer at once, read a body, or wait."""
 
     def __init__(self) -> None:
         self.left = anyio.Event()
-        """Set when a client left in the middle of a body."""
+        """Set when a client disconnects while its body is being read."""
         self.go_on = anyio.Event()
-        """What `/long` and `/events` wait for."""
+        """The routes `/long` and `/events` wait for this event."""
         self.asked_to_wait = 0
         self.routes = Starlette(
             routes=[
@@ -87,7 +87,7 @@ class Served:
     stack: AsyncExitStack
 
     async def open(self, sent: bytes = b"") -> tuple[StreamReader, StreamWriter]:
-        """A connection on which this was sent; it is closed in the end."""
+        """Opens a connection, sends `sent`, and closes the connection at the end of the test."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         self.stack.callback(writer.close)
         writer.write(sent)
@@ -115,7 +115,7 @@ async def served(bounds: ConnectionLimits) -> AsyncGenerator[Served]:
 
 
 async def answered(reader: StreamReader) -> tuple[int, bytes]:
-    """Status and body of the next answer, whose length is given."""
+    """Reads the status and the body of the next response, which has a `Content-Length`."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = next(line for line in head.lower().splitlines() if line.startswith(b"content-length:"))
     return int(head.split()[1]), await reader.readexactly(int(length.partition(b":")[2]))
@@ -127,7 +127,7 @@ async def test_a_connection_that_sends_nothing_is_closed() -> None:
         assert await reader.read() == b""
 
 
-async def test_a_head_that_comes_byte_by_byte_is_not_waited_for() -> None:
+async def test_a_request_head_sent_byte_by_byte_times_out() -> None:
     async with served(SOON) as here:
         reader, writer = await here.open()
 
@@ -141,7 +141,7 @@ async def test_a_head_that_comes_byte_by_byte_is_not_waited_for() -> None:
         dripping.cancel()
 
 
-async def test_a_later_head_on_the_same_connection_has_its_time_from_its_first_byte() -> None:
+async def test_the_timeout_of_a_later_request_head_starts_at_its_first_byte() -> None:
     async with served(SOON) as here:
         reader, writer = await here.open(GET)
         assert await answered(reader) == (200, b"hello")
@@ -153,7 +153,7 @@ async def test_a_later_head_on_the_same_connection_has_its_time_from_its_first_b
 
 
 @pytest.mark.parametrize("sent", [b"", b"x" * 99])
-async def test_a_body_that_does_not_come_whole_is_not_waited_for(sent: bytes) -> None:
+async def test_an_incomplete_body_times_out(sent: bytes) -> None:
     async with served(SOON) as here:
         reader, _ = await here.open(b"POST /body HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\n" + sent)
         status, body = await answered(reader)
@@ -162,26 +162,26 @@ async def test_a_body_that_does_not_come_whole_is_not_waited_for(sent: bytes) ->
         await here.app.left.wait()
 
 
-async def test_the_rest_of_a_body_whose_request_was_answered_already_is_not_waited_for() -> None:
+async def test_the_connection_closes_when_an_answered_request_has_an_incomplete_body() -> None:
     async with served(SOON) as here:
         reader, _ = await here.open(b"POST /refused HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\nx")
         assert await answered(reader) == (401, b"no")
         assert await reader.read() == b""
 
 
-async def test_a_request_that_came_whole_may_take_longer_than_anything_that_is_sent() -> None:
+async def test_a_complete_request_may_run_longer_than_the_receive_timeouts() -> None:
     async with served(SOON) as here:
         silent, _ = await here.open()
         calling, _ = await here.open(b"GET /long HTTP/1.1\r\nHost: here\r\n\r\n")
         listening, _ = await here.open(b"GET /events HTTP/1.1\r\nHost: here\r\n\r\n")
         await listening.readuntil(b"first\n")
-        assert await silent.read() == b""  # the time of all of them is over
+        assert await silent.read() == b""  # the time limit has passed for all connections
         here.app.go_on.set()
         assert await answered(calling) == (200, b"at last")
         await listening.readuntil(b"last\n")
 
 
-async def test_a_client_that_does_not_read_its_answer_is_let_go() -> None:
+async def test_a_client_that_does_not_read_its_response_is_disconnected() -> None:
     async with served(SOON) as here:
         _, writer = await here.open()
         cast("Any", writer.transport).pause_reading()
@@ -190,7 +190,7 @@ async def test_a_client_that_does_not_read_its_answer_is_let_go() -> None:
         await until(lambda: not here.open_ones, "the connection has ended")
 
 
-async def test_a_client_that_reads_slowly_gets_its_whole_answer() -> None:
+async def test_a_client_that_reads_slowly_gets_the_complete_response() -> None:
     async with served(ConnectionLimits(unread_s=0.5)) as here:
         reader, _ = await here.open(b"GET /large HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
         got = 0
@@ -200,7 +200,7 @@ async def test_a_client_that_reads_slowly_gets_its_whole_answer() -> None:
         assert got > 32 * 1024 * 1024
 
 
-async def test_requests_that_are_sent_ahead_do_not_fill_the_memory() -> None:
+async def test_pipelined_requests_are_buffered_with_a_limit() -> None:
     ahead = 40_000
     async with served(ConnectionLimits()) as here:
         here.app.go_on.set()
@@ -214,8 +214,8 @@ async def test_requests_that_are_sent_ahead_do_not_fill_the_memory() -> None:
     assert 0 < most <= 512 * 1024
 
 
-async def test_hundreds_of_silent_connections_keep_nobody_from_being_answered() -> None:
-    """Ten times as many as there may be: those that sent nothing make room, and those with requests go on."""
+async def test_hundreds_of_silent_connections_do_not_block_other_clients() -> None:
+    """Opens ten times the allowed number: silent connections are closed, and connections with requests stay open."""
     async with served(ConnectionLimits(connections=40)) as here:
         calling, _ = await here.open(b"GET /long HTTP/1.1\r\nHost: here\r\n\r\n")
         await until(lambda: here.app.asked_to_wait, "the long request is under way")
@@ -228,14 +228,14 @@ async def test_hundreds_of_silent_connections_keep_nobody_from_being_answered() 
             if number % 20 == 0:
                 fresh, _ = await here.open(GET)
                 assert await answered(fresh) == (200, b"hello")
-        assert most <= 41  # one is added as another one ends
+        assert most <= 41  # a new connection is counted before the old one is closed
         kept_writer.write(GET)
         assert await answered(kept) == (200, b"hello")
         here.app.go_on.set()
         assert await answered(calling) == (200, b"at last")
 
 
-async def test_where_every_connection_has_a_request_under_way_a_new_one_is_told_to_come_again() -> None:
+async def test_a_new_connection_gets_503_when_all_connections_are_busy() -> None:
     async with served(ConnectionLimits(connections=3)) as here:
         busy = [(await here.open(b"GET /long HTTP/1.1\r\nHost: here\r\n\r\n"))[0] for _ in range(3)]
         await until(lambda: here.app.asked_to_wait == 3, "all of them are under way")
@@ -248,7 +248,7 @@ async def test_where_every_connection_has_a_request_under_way_a_new_one_is_told_
         assert await answered(again) == (200, b"hello")
 
 
-def test_the_limit_of_open_files_is_raised_and_connections_get_half_of_it() -> None:
+def test_the_open_file_limit_is_raised_and_connections_use_half() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))

@@ -1,4 +1,4 @@
-"""The operations as an HTTP API: what each answers, and with which status it fails."""
+"""Tests for the responses and error statuses of the operations over HTTP."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory, log: Path) -> Generator[Api]:
-    """One that asks nobody who they are, over a server that works and refuses, and one that cannot be started."""
+    """A gateway without authentication, with a working, a crashing and a missing server."""
     servers: dict[str, Json] = {
         "bench": faulty_entry("error", "--log", str(log)),
         "dying": faulty_entry("die-in-call"),
@@ -54,7 +54,7 @@ async def test_a_tool_is_found_expanded_and_called(api: Api) -> None:
 
 
 @pytest.mark.holds("operations.every-way")
-async def test_what_it_answers_is_what_the_mcp_endpoint_answers(api: Api) -> None:
+async def test_http_and_mcp_give_the_same_answers(api: Api) -> None:
     async with Client(api.gateway.url) as client:
         asked: list[tuple[str, Json]] = [
             ("list", {}),
@@ -65,26 +65,26 @@ async def test_what_it_answers_is_what_the_mcp_endpoint_answers(api: Api) -> Non
             assert (await api.ask(operation, **arguments)).json() == await ask(client, operation, **arguments)
 
 
-async def test_every_operation_has_an_address(api: Api) -> None:
+async def test_every_operation_has_an_http_endpoint(api: Api) -> None:
     async with api.client() as client:
         answers = {name: (await client.post(f"/v1/{name}", json={"no": 1})).status_code for name in OPERATIONS}
     assert answers == dict.fromkeys(OPERATIONS, 422)
 
 
-async def test_no_body_is_as_good_as_no_arguments(api: Api) -> None:
+async def test_a_request_without_a_body_counts_as_no_arguments(api: Api) -> None:
     async with api.client() as client:
         answer = await client.post("/v1/list")
     assert answer.status_code == 200
     assert answer.headers["cache-control"] == "no-store"
 
 
-async def test_a_tools_own_failure_is_an_answer(api: Api) -> None:
+async def test_a_tool_error_is_returned_with_status_200(api: Api) -> None:
     answer = await api.run_tool("bench.fail")
     assert answer.status_code == 200
     assert answer.json()["isError"] is True
 
 
-async def test_a_result_comes_whole_whatever_fields_it_has(api: Api) -> None:
+async def test_a_tool_result_is_returned_with_all_its_fields(api: Api) -> None:
     answer = (await api.run_tool("bench.image")).json()
     assert {block["type"] for block in answer["content"]} >= {"text", "image", "resource_link"}
     async with Client(api.gateway.url) as client:
@@ -107,7 +107,7 @@ async def test_a_result_comes_whole_whatever_fields_it_has(api: Api) -> None:
         ("search_tool_by_category", {"query": "xyzzy", "category_path": ["bench"]}, ErrorCode.NO_MATCH_IN_CATEGORY),
     ],
 )
-async def test_an_error_has_the_status_of_its_code_and_the_whole_error_model(
+async def test_an_error_response_has_the_status_and_fields_of_its_code(
     operation: str, arguments: dict[str, Any], code: ErrorCode, api: Api
 ) -> None:
     answer = await api.ask(operation, **arguments)
@@ -120,13 +120,13 @@ async def test_an_error_has_the_status_of_its_code_and_the_whole_error_model(
             assert {key: told[key] for key in same} == same
 
 
-async def test_what_the_server_itself_refuses_is_a_bad_gateway_with_its_own_error(api: Api) -> None:
+async def test_a_protocol_error_of_the_server_becomes_a_502(api: Api) -> None:
     answer = await api.run_tool("bench.refuse")
     assert answer.status_code == 502
     assert problem(answer)["details"]["upstream"]["code"] == -32011
 
 
-async def test_a_tool_that_wants_to_ask_somebody_gets_a_no_and_its_state_goes_to_nobody(tmp_path: Path) -> None:
+async def test_a_tool_that_requires_input_fails_without_leaking_its_state(tmp_path: Path) -> None:
     asking = {"command": sys.executable, "args": ["-m", "tests.interop.fixture_server"], "cwd": str(ROOT)}
     with served(tmp_path, newer=asking) as api:
         answer = await api.run_tool("newer.test_input_required_result_request_state")
@@ -135,7 +135,7 @@ async def test_a_tool_that_wants_to_ask_somebody_gets_a_no_and_its_state_goes_to
     assert "requestState" not in answer.text
 
 
-async def test_a_server_that_dies_is_unavailable_and_says_for_how_long(api: Api) -> None:
+async def test_a_crashed_server_answers_503_with_a_retry_time(api: Api) -> None:
     first = await api.run_tool("dying.crash")
     assert (first.status_code, problem(first)["code"]) == (503, "SOURCE_UNAVAILABLE")
     answers = [await api.run_tool("dying.crash") for _ in range(3)]
@@ -144,7 +144,7 @@ async def test_a_server_that_dies_is_unavailable_and_says_for_how_long(api: Api)
     assert int(answers[-1].headers["retry-after"]) >= told["details"]["retry_after_s"] > 0
 
 
-async def test_one_call_too_many_is_told_when_to_come_back(tmp_path: Path) -> None:
+async def test_a_rate_limited_call_gets_429_with_a_retry_time(tmp_path: Path) -> None:
     settings = {"calls_per_minute": 1}
     with served(tmp_path, settings=settings, bench=faulty_entry()) as api:
         assert (await api.run_tool("bench.pid")).status_code == 200
@@ -154,7 +154,7 @@ async def test_one_call_too_many_is_told_when_to_come_back(tmp_path: Path) -> No
         assert problem(answer)["retryable"] is True
 
 
-async def test_what_may_be_seen_and_not_called_is_forbidden(tmp_path: Path) -> None:
+async def test_a_call_to_a_visible_but_refused_tool_gets_403(tmp_path: Path) -> None:
     policy = {"rules": [{"then": "refuse", "tools": ["bench.pid"]}], "otherwise": "allow"}
     with served(tmp_path, settings={"policy": policy}, bench=faulty_entry()) as api:
         answer = await api.run_tool("bench.pid")
@@ -176,14 +176,14 @@ NESTED = b'{"query": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
         (NESTED, {}, 400),
         (b"{}", {"Content-Type": "text/plain"}, 415),
         (b"path=git", {"Content-Type": "application/x-www-form-urlencoded"}, 415),
-        # A fixed time: parallel workers must agree on ids, and `gzip` writes the time into its header.
+        # A fixed time, because `gzip` writes the time into its header and parallel workers must agree on test ids.
         (gzip.compress(b"{}", mtime=0), {"Content-Encoding": "gzip"}, 415),
         (b"{}", {"Content-Type": "application/json; charset=utf-8"}, 200),
         (b'"' + b"x" * MAX_BYTES + b'"', {}, 413),
     ],
     ids=lambda value: str(value)[:20],
 )
-async def test_a_body_that_is_no_json_object_is_refused(
+async def test_a_body_that_is_not_a_json_object_is_refused(
     body: bytes, headers: dict[str, str], status: int, api: Api
 ) -> None:
     async with api.client() as client:
@@ -193,7 +193,7 @@ async def test_a_body_that_is_no_json_object_is_refused(
         assert problem(answer)["type"] == "about:blank"
 
 
-async def test_a_body_that_does_not_tell_its_length_is_bounded_as_well(api: Api) -> None:
+async def test_the_size_limit_applies_to_a_body_without_content_length(api: Api) -> None:
     async def parts() -> AsyncGenerator[bytes]:
         for _ in range(2 * MAX_BYTES // 65_536):
             yield b" " * 65_536
@@ -205,7 +205,7 @@ async def test_a_body_that_does_not_tell_its_length_is_bounded_as_well(api: Api)
 
 
 @pytest.mark.parametrize("body", [r'{"query": "\ud800"}', r'{"query": "\u0000"}', '{"query": "𓀀"}'])
-async def test_any_text_that_json_can_write_is_answered(body: str, api: Api) -> None:
+async def test_any_string_that_json_can_encode_is_accepted(body: str, api: Api) -> None:
     async with api.client() as client:
         answer = await client.post("/v1/search_tools", content=body, headers={"Content-Type": "application/json"})
         assert answer.status_code == 200
@@ -214,7 +214,7 @@ async def test_any_text_that_json_can_write_is_answered(body: str, api: Api) -> 
     assert problem(unknown)["code"] == "UNKNOWN_PATH"
 
 
-async def test_a_wrong_method_is_told_the_right_one_and_a_wrong_path_what_there_is(api: Api) -> None:
+async def test_a_wrong_method_or_path_gets_hints(api: Api) -> None:
     async with api.client() as client:
         wrong_method = await client.get("/v1/list")
         assert (wrong_method.status_code, wrong_method.headers["allow"]) == (405, "POST")
@@ -225,7 +225,7 @@ async def test_a_wrong_method_is_told_the_right_one_and_a_wrong_path_what_there_
             assert "/v1/search_tools" in problem(wrong_path)["hints"][0]
 
 
-async def test_a_client_that_goes_away_cancels_its_call_upstream(api: Api, log: Path) -> None:
+async def test_a_disconnected_client_cancels_its_upstream_call(api: Api, log: Path) -> None:
     calls, cancelled = len(received(log, "tools/call")), len(events(log, "cancelled"))
     async with anyio.create_task_group() as tasks:
 

@@ -1,4 +1,4 @@
-"""Many at once, over HTTP: every answer is that of its own request, and every operation is written down."""
+"""Tests that concurrent HTTP requests get the right responses and are all recorded in the audit trail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLICY = {
 }
 
 
-async def test_two_thousand_operations_at_once_get_their_own_answers_and_all_stand_in_the_audit(tmp_path: Path) -> None:
+async def test_two_thousand_concurrent_operations_are_answered_correctly_and_audited(tmp_path: Path) -> None:
     audit = tmp_path / "audit.sqlite"
     settings = {"calls_per_minute": 0, "policy": POLICY, "audit": {"path": str(audit)}, "max_queued_calls": AT_ONCE}
     with served(tmp_path, auth={"tokens": TOKENS}, settings=settings, audited=True, bench=faulty_entry()) as api:
@@ -40,7 +40,7 @@ async def test_two_thousand_operations_at_once_get_their_own_answers_and_all_sta
 
 
 async def _answered_wrongly(api: Api, handle: str) -> list[int]:
-    """Which of the operations got another answer than its own: calls and searches of two, one of whom may not see."""
+    """Returns the numbers of the requests with a wrong response. Only one of the two principals may see the tool."""
     wrong: list[int] = []
     limits = httpx2.Limits(max_connections=200)
     async with httpx2.AsyncClient(base_url=api.base, timeout=120, limits=limits) as client:

@@ -1,4 +1,4 @@
-"""The OpenAPI document, against the API that it describes."""
+"""Tests the OpenAPI document against the API that it describes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolcrib.operations.operation_table import OPERATIONS
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 
 DOES_NOT_HOLD = ("negative_data_rejection", "positive_data_acceptance")
-"""A null stands for what is not given, as models send it; and most ids that can be made up are of no tool."""
+"""Excluded because models send `null` for missing values, and because most generated ids belong to no tool."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Generator[Api]:
 
 
 @pytest.mark.slow
-def test_the_api_is_as_its_document_says_whatever_it_is_sent(api: Api, tmp_path: Path) -> None:
+def test_the_api_conforms_to_its_openapi_document(api: Api, tmp_path: Path) -> None:
     words = ["--max-examples", "100", "--generation-deterministic", "--exclude-checks", ",".join(DOES_NOT_HOLD)]
     shown = ["--header", f"Authorization: Bearer {ALICE}", "--no-color"]
     command = [str(SCHEMATHESIS), "run", f"{api.base}/openapi.json", *words, *shown]
@@ -38,7 +38,7 @@ def test_the_api_is_as_its_document_says_whatever_it_is_sent(api: Api, tmp_path:
     assert f"Tested: {len(OPERATIONS) + 2}" in ended.stdout
 
 
-def test_it_describes_every_operation_and_every_error(api: Api) -> None:
+def test_the_openapi_document_describes_every_operation_and_error(api: Api) -> None:
     document = httpx2.get(f"{api.base}/openapi.json", headers={"Authorization": f"Bearer {ALICE}"}).json()
     assert document["openapi"] == "3.1.0"
     assert document["servers"] == [{"url": api.base}]
@@ -50,7 +50,7 @@ def test_it_describes_every_operation_and_every_error(api: Api) -> None:
     assert document["security"] == [{"bearer": []}]
 
 
-def test_it_takes_a_token_to_read_it_where_anybody_is_asked_and_none_where_nobody_is(api: Api, tmp_path: Path) -> None:
+def test_the_openapi_document_requires_a_token_only_with_authentication(api: Api, tmp_path: Path) -> None:
     assert httpx2.get(f"{api.base}/openapi.json").status_code == 401
     with served(tmp_path, bench=faulty_entry()) as open_to_all:
         document = httpx2.get(f"{open_to_all.base}/openapi.json").json()

@@ -1,4 +1,4 @@
-"""What the owner of a gateway reads in its log."""
+"""Tests for the log that the owner of a gateway reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from toolcrib.testing.scripted_source import ScriptedSource
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_log_says_in_one_line_what_a_changed_file_changed(
+async def test_the_log_summarizes_a_configuration_change_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
@@ -79,7 +79,7 @@ CHANGES: dict[str, tuple[Json, str]] = {
     "search": ({"search": {"refuse": False}}, "search changed"),
     "sources": ({"sources": {"one": {"title": "First"}}}, "servers changed: one"),
 }
-"""By setting: a change of it, and what the log calls it."""
+"""Maps each setting to a changed value and to the words in the log."""
 
 
 @pytest.mark.parametrize("setting", [field.name for field in fields(ToolcribSettings)])
@@ -101,7 +101,7 @@ async def test_the_log_names_every_setting_that_changed(
     assert named in caplog.text.rpartition(f"applied {config}: ")[2]
 
 
-async def test_a_fault_of_ours_stands_in_the_log_and_not_in_the_answer(
+async def test_an_internal_error_is_logged_and_hidden_from_the_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(*_: object, **__: object) -> None:
@@ -117,7 +117,7 @@ async def test_a_fault_of_ours_stands_in_the_log_and_not_in_the_answer(
 
 
 class Failing(ScriptedSource):
-    """Says each time why it cannot be listed."""
+    """A source whose listings fail with the given reasons."""
 
     def __init__(self, *reasons: str) -> None:
         super().__init__("broken", [tool("broken.tool")])
@@ -127,7 +127,7 @@ class Failing(ScriptedSource):
         raise SourceUnavailable(self.reasons.pop(0))
 
 
-async def test_a_server_that_fails_in_the_same_way_again_is_warned_of_once(
+async def test_a_repeated_server_failure_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("toolcrib.catalog.intake.FIRST_RETRY_S", 0.0)

@@ -1,4 +1,4 @@
-"""What principals share is shared fairly: one that takes a lot costs the others nothing."""
+"""Tests that principals share limited resources fairly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Library(ScriptedSource):
-    """Has any resource, and tells of changes."""
+    """A source that offers any resource and supports subscriptions."""
 
     def __init__(self) -> None:
         super().__init__("library")
@@ -45,7 +45,7 @@ class Library(ScriptedSource):
 
 @asynccontextmanager
 async def told_of(here: Here, token: str, *numbers: int) -> AsyncGenerator[list[int]]:
-    """A stream of changes for the block. Gives the numbers of the pages that it agreed to tell of."""
+    """Opens a subscription for the block and yields the numbers of the pages that the gateway accepted."""
     uris = [f"toolcrib://library/page://{number}" for number in numbers]
     body = envelope("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
     async with here.client(token) as client, client.stream("POST", "/mcp", json=body, headers=headers_of(body)) as got:
@@ -56,7 +56,9 @@ async def told_of(here: Here, token: str, *numbers: int) -> AsyncGenerator[list[
                 return
 
 
-async def test_one_who_watches_a_lot_makes_room_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_principal_with_many_subscriptions_makes_room_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(subscriptions, "MAX_WATCHED", 10)
     crib, library = Toolcrib(), Library()
     crib.add_source(library)
@@ -80,7 +82,7 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
 async def begun(client: httpx2.AsyncClient) -> str:
-    """A session that is begun: its id."""
+    """Starts a session and returns its id."""
     return (await client.post("/mcp", json=HELLO, headers=ACCEPT)).raise_for_status().headers["Mcp-Session-Id"]
 
 
@@ -91,7 +93,7 @@ async def is_there(client: httpx2.AsyncClient, session: str) -> bool:
     return answer.status_code == 200
 
 
-async def test_sessions_of_one_principal_make_room_for_each_other_and_never_for_those_of_others(
+async def test_new_sessions_replace_only_sessions_of_the_same_principal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streamable_http, "MAX_SESSIONS_EACH", 3)
@@ -110,7 +112,7 @@ async def test_sessions_of_one_principal_make_room_for_each_other_and_never_for_
         assert await is_there(ada, mine)
 
 
-async def test_a_session_with_a_request_under_way_does_not_make_room(
+async def test_a_session_with_an_active_request_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streamable_http, "MAX_SESSIONS_EACH", 1)
@@ -121,7 +123,7 @@ async def test_a_session_with_a_request_under_way_does_not_make_room(
             assert (await client.post("/mcp", json=HELLO, headers=ACCEPT)).status_code == 503
 
 
-async def test_sessions_of_one_principal_make_room_for_another_that_has_none(
+async def test_a_principal_without_sessions_can_always_start_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streamable_http, "MAX_SESSIONS", 3)
@@ -144,7 +146,7 @@ def waiting() -> Waiting:
 
 
 class Waiting:
-    """A function that ends when it is told to."""
+    """A tool whose calls wait for an event."""
 
     def __init__(self) -> None:
         self.began = 0
@@ -157,9 +159,7 @@ class Waiting:
         return "done"
 
 
-async def test_a_principal_has_only_so_many_requests_under_way_and_others_have_theirs(
-    tmp_path: Path, waiting: Waiting
-) -> None:
+async def test_concurrent_requests_are_limited_per_principal(tmp_path: Path, waiting: Waiting) -> None:
     crib, bounds = Toolcrib(), ConnectionLimits(connections=12)
     crib.add(waiting.wait)
     answered: list[int] = []
@@ -182,7 +182,7 @@ async def test_a_principal_has_only_so_many_requests_under_way_and_others_have_t
         assert (await here.ask("list", BOB)).status_code == 200
 
 
-async def test_a_principal_has_only_so_much_of_bodies_under_way_and_others_have_theirs(
+async def test_the_size_of_pending_bodies_is_limited_per_principal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admitted_requests, "MAX_BODY_BYTES_EACH", 1_000)
@@ -190,11 +190,11 @@ async def test_a_principal_has_only_so_much_of_bodies_under_way_and_others_have_
         reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
         lines = ["POST /v1/list HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {BOB}", "Content-Length: 2000"]
         writer.write("\r\n".join([*lines, "Expect: 100-continue", "", ""]).encode())
-        assert (await reader.readline()).startswith(b"HTTP/1.1 100")  # its body is being read
+        assert (await reader.readline()).startswith(b"HTTP/1.1 100")  # the gateway reads the body
         writer.write(b" " * 900)
         with anyio.fail_after(DEADLINE_S):
             while (refused := await here.ask("search_tools", BOB, query="x" * 200)).status_code != 429:
-                assert refused.status_code == 200  # what was written has not been read
+                assert refused.status_code == 200  # the gateway has not read the written bytes yet
         assert "bytes" in problem(refused)["message"]
         assert (await here.ask("search_tools", ALICE, query="x" * 200)).status_code == 200
         writer.close()

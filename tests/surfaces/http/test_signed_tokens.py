@@ -1,4 +1,4 @@
-"""Tokens that an authorization server signed: which are good here, and what happens while its keys cannot be had."""
+"""Tests for signed tokens: validation, key rotation, and an unavailable authorization server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def issuer() -> Generator[Issuer]:
 
 
 class Clock:
-    """Stands still until it is set."""
+    """A clock that only tests advance."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -68,7 +68,7 @@ async def who(issuer: Issuer, token: str, **more: Any) -> Principal:
 
 
 @pytest.mark.parametrize("key", [rsa_key("1"), ec_key("1"), ed_key("1")], ids=lambda key: key.algorithm)
-async def test_a_token_signed_with_a_key_of_the_issuer_is_its_subjects(key: Key, issuer: Issuer) -> None:
+async def test_a_signed_token_authenticates_its_subject(key: Key, issuer: Issuer) -> None:
     assert await who(issuer, issuer.token(key)) == Principal("dana")
 
 
@@ -83,11 +83,11 @@ async def test_a_token_signed_with_a_key_of_the_issuer_is_its_subjects(key: Key,
         ({}, set[str]()),
     ],
 )
-async def test_scopes_are_read_as_issuers_write_them(claims: Json, scopes: set[str], issuer: Issuer) -> None:
+async def test_scopes_are_read_from_the_common_claim_formats(claims: Json, scopes: set[str], issuer: Issuer) -> None:
     assert (await who(issuer, issuer.token(**claims))).scopes == scopes
 
 
-async def test_other_claims_can_be_named_for_principal_and_scopes(issuer: Issuer) -> None:
+async def test_the_claims_for_principal_and_scopes_are_configurable(issuer: Issuer) -> None:
     token = issuer.token(email="dana@example.com", roles=["admin"], scope="read")
     found = await who(issuer, token, principal_claim="email", scope_claim="roles")
     assert found == Principal("dana@example.com", frozenset({"admin"}))
@@ -117,7 +117,7 @@ def bad_claims() -> Json:
 
 
 @pytest.mark.parametrize("fault", bad_claims())
-async def test_a_token_that_claims_the_wrong_things_is_nobodys(fault: str, issuer: Issuer) -> None:
+async def test_a_token_with_invalid_claims_is_refused(fault: str, issuer: Issuer) -> None:
     assert await who(issuer, issuer.token())
     with pytest.raises(Unauthenticated) as refused:
         await who(issuer, issuer.token(**bad_claims()[fault]))
@@ -127,7 +127,7 @@ async def test_a_token_that_claims_the_wrong_things_is_nobodys(fault: str, issue
         assert refused.value.reason == "expired"
 
 
-async def test_whoever_the_issuer_calls_as_the_configuration_calls_somebody_is_refused_and_logged(
+async def test_a_signed_token_for_a_configured_principal_is_refused_and_logged(
     issuer: Issuer, caplog: pytest.LogCaptureFixture
 ) -> None:
     mine = BearerToken(hashlib.sha256(ALICE.encode()).digest(), Principal("dana"))
@@ -140,7 +140,7 @@ async def test_whoever_the_issuer_calls_as_the_configuration_calls_somebody_is_r
     assert "toolcrib.auth.jwt.shares_principals" in caplog.text
 
 
-async def test_the_configuration_can_say_that_those_two_are_one(issuer: Issuer) -> None:
+async def test_shared_principals_can_be_allowed_in_the_configuration(issuer: Issuer) -> None:
     mine = BearerToken(hashlib.sha256(ALICE.encode()).digest(), Principal("dana"))
     settings = jwt_settings(issuer, shares_principals=True)
     written = {"toolcrib": {"auth": {"jwt": settings}}}
@@ -149,12 +149,12 @@ async def test_the_configuration_can_say_that_those_two_are_one(issuer: Issuer) 
     assert await authenticator.principal([f"Bearer {issuer.token(sub='dana')}"]) == Principal("dana")
 
 
-async def test_clocks_may_be_a_little_apart(issuer: Issuer) -> None:
+async def test_a_small_clock_difference_is_accepted(issuer: Issuer) -> None:
     now = int(time.time())
     assert await who(issuer, issuer.token(exp=now - LEEWAY_S + 20, nbf=now + LEEWAY_S - 20))
 
 
-async def test_one_of_several_audiences_is_enough(issuer: Issuer) -> None:
+async def test_one_matching_audience_is_sufficient(issuer: Issuer) -> None:
     assert await who(issuer, issuer.token(aud=["https://other.example.com", AUDIENCE]))
 
 
@@ -168,7 +168,7 @@ def with_shared_secret(issuer: Issuer, secret: bytes) -> str:
 
 
 def with_parts(token: str, header: Json | None = None, claims: Json | None = None, signature: str | None = None) -> str:
-    """`token` with some of its parts replaced."""
+    """Returns `token` with some of its parts replaced."""
     parts = token.split(".")
     for place, part in enumerate((header, claims)):
         if part is not None:
@@ -211,13 +211,13 @@ FORGED: dict[str, Callable[[Issuer], str]] = {
 
 
 @pytest.mark.parametrize("fault", FORGED)
-async def test_a_forged_token_is_nobodys(fault: str, issuer: Issuer) -> None:
+async def test_a_forged_token_is_refused(fault: str, issuer: Issuer) -> None:
     with pytest.raises(Unauthenticated) as refused:
         await who(issuer, FORGED[fault](issuer))
     assert refused.value.reason in {"unknown", "malformed"}
 
 
-async def test_a_signature_that_could_be_forged_is_none(issuer: Issuer) -> None:
+async def test_a_signature_by_a_short_key_is_refused(issuer: Issuer) -> None:
     private = rsa.generate_private_key(65537, 1024)
     small = Key(private, "RS256", {**RSAAlgorithm.to_jwk(private.public_key(), as_dict=True), "kid": "small"})
     issuer.keys = [small.jwk]
@@ -227,7 +227,7 @@ async def test_a_signature_that_could_be_forged_is_none(issuer: Issuer) -> None:
         await who(issuer, token)
 
 
-async def test_a_key_is_good_only_for_what_its_issuer_says(issuer: Issuer) -> None:
+async def test_a_key_is_used_only_for_its_declared_purpose_and_algorithm(issuer: Issuer) -> None:
     issuer.keys = [{**rsa_key("1").jwk, "use": "enc"}]
     with pytest.raises(Unauthenticated):
         await who(issuer, issuer.token())
@@ -238,31 +238,31 @@ async def test_a_key_is_good_only_for_what_its_issuer_says(issuer: Issuer) -> No
     assert await who(issuer, issuer.token())
 
 
-async def test_a_token_that_names_no_key_goes_by_the_only_one_there_is(issuer: Issuer) -> None:
+async def test_a_token_without_a_key_id_uses_the_only_key(issuer: Issuer) -> None:
     with pytest.raises(Unauthenticated):
         await who(issuer, issuer.token(headers={"kid": None}))
     issuer.keys = [rsa_key("1").jwk]
     assert await who(issuer, issuer.token(headers={"kid": None}))
 
 
-async def test_a_token_without_what_every_token_has_to_have_is_known_and_not_let_in(issuer: Issuer) -> None:
+async def test_a_token_without_the_required_scopes_is_refused(issuer: Issuer) -> None:
     with pytest.raises(InsufficientScope) as refused:
         await who(issuer, issuer.token(scope="read"), required_scopes=("read", "tools"))
     assert refused.value.needed == ("read", "tools")
     assert await who(issuer, issuer.token(scope="tools read"), required_scopes=("read", "tools"))
 
 
-async def test_the_keys_are_found_by_the_issuers_metadata_and_only_by_its_own(issuer: Issuer) -> None:
+async def test_keys_are_discovered_only_from_metadata_that_matches_the_issuer(issuer: Issuer) -> None:
     assert await who(issuer, issuer.token(), jwks_url=None)
     impostor = f"{issuer.url}/"
     with pytest.raises(KeysUnavailable):
         await SignedTokens(Jwt(impostor, (AUDIENCE,))).principal(issuer.token(iss=impostor))
 
 
-# -- keys over time ---------------------------------------------------------------------------------------------------
+# -- key rotation -----------------------------------------------------------------------------------------------------
 
 
-async def test_new_keys_are_fetched_when_a_token_names_one_but_not_for_every_made_up_name(issuer: Issuer) -> None:
+async def test_an_unknown_key_id_refreshes_the_keys_with_a_rate_limit(issuer: Issuer) -> None:
     clock = Clock()
     tokens = tokens_of(issuer, clock)
     assert await tokens.principal(issuer.token())
@@ -278,7 +278,7 @@ async def test_new_keys_are_fetched_when_a_token_names_one_but_not_for_every_mad
     assert issuer.asked == 2
 
 
-async def test_a_key_that_the_issuer_took_back_is_good_no_longer_once_it_is_asked_again(issuer: Issuer) -> None:
+async def test_a_revoked_key_is_refused_after_the_keys_are_refreshed(issuer: Issuer) -> None:
     clock = Clock()
     tokens = tokens_of(issuer, clock)
     assert await tokens.principal(issuer.token())
@@ -305,7 +305,7 @@ BAD_ANSWERS: dict[str, tuple[int, bytes]] = {
 
 
 @pytest.mark.parametrize("fault", BAD_ANSWERS)
-async def test_without_keys_nobody_comes_in_and_it_is_said_when_to_try_again(fault: str, issuer: Issuer) -> None:
+async def test_without_keys_tokens_are_refused_with_a_retry_time(fault: str, issuer: Issuer) -> None:
     clock = Clock()
     tokens = tokens_of(issuer, clock)
     issuer.answer = BAD_ANSWERS[fault]
@@ -319,7 +319,7 @@ async def test_without_keys_nobody_comes_in_and_it_is_said_when_to_try_again(fau
     assert await tokens.principal(issuer.token())
 
 
-async def test_keys_that_were_had_are_good_for_a_while_longer_and_then_no_more(issuer: Issuer) -> None:
+async def test_cached_keys_expire_when_they_cannot_be_refreshed(issuer: Issuer) -> None:
     clock = Clock()
     tokens = tokens_of(issuer, clock)
     assert await tokens.principal(issuer.token())
@@ -333,14 +333,14 @@ async def test_keys_that_were_had_are_good_for_a_while_longer_and_then_no_more(i
         await tokens.principal(issuer.token())
 
 
-async def test_an_issuer_that_does_not_answer_is_given_up(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_for_keys_times_out(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "TIMEOUT_S", 0.05)
     issuer.holds.clear()
     with pytest.raises(KeysUnavailable):
         await tokens_of(issuer, Clock()).principal(issuer.token())
 
 
-async def test_while_one_asks_the_others_wait_for_the_same_answer_and_the_loop_goes_on(issuer: Issuer) -> None:
+async def test_concurrent_requests_share_one_request_for_keys(issuer: Issuer) -> None:
     tokens, found = tokens_of(issuer, Clock()), list[Principal]()
     issuer.holds.clear()
 
@@ -357,7 +357,7 @@ async def test_while_one_asks_the_others_wait_for_the_same_answer_and_the_loop_g
     assert issuer.asked == 1
 
 
-async def test_whoever_leaves_while_keys_are_fetched_spoils_nothing_for_the_next(issuer: Issuer) -> None:
+async def test_a_cancelled_request_for_keys_does_not_affect_later_requests(issuer: Issuer) -> None:
     tokens = tokens_of(issuer, Clock())
     issuer.holds.clear()
     with anyio.move_on_after(0.05):
@@ -381,15 +381,13 @@ def standing() -> Generator[Issuer]:
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory, standing: Issuer) -> Generator[Api]:
-    """One for known tokens and for those of an issuer that have the scope `tools`."""
+    """A gateway that accepts configured tokens, and signed tokens with the scope `tools`."""
     auth = {"tokens": TOKENS, "jwt": jwt_settings(standing, required_scopes=["tools"])}
     with served(tmp_path_factory.mktemp("signed"), auth=auth, bench=faulty_entry()) as api:
         yield api
 
 
-async def test_a_good_one_comes_in_and_a_bad_one_is_told_why_and_where_to_get_another(
-    api: Api, standing: Issuer
-) -> None:
+async def test_a_refused_token_gets_a_reason_and_a_metadata_url(api: Api, standing: Issuer) -> None:
     assert (await api.ask("list", standing.token(scope="tools"))).status_code == 200
     assert (await api.ask("list", ALICE)).status_code == 200
     metadata_url = f'resource_metadata="{api.base}/.well-known/oauth-protected-resource/mcp"'
@@ -412,7 +410,7 @@ async def test_a_good_one_comes_in_and_a_bad_one_is_told_why_and_where_to_get_an
     assert metadata_url in challenge
 
 
-async def test_who_issues_tokens_stands_where_rfc_9728_has_it(api: Api, standing: Issuer) -> None:
+async def test_the_protected_resource_metadata_follows_rfc_9728(api: Api, standing: Issuer) -> None:
     async with api.client() as client:
         for path, resource in (("", api.base), ("/mcp", f"{api.base}/mcp")):
             answer = await client.get(f"/.well-known/oauth-protected-resource{path}")
@@ -427,7 +425,7 @@ async def test_who_issues_tokens_stands_where_rfc_9728_has_it(api: Api, standing
 
 
 class Memory:
-    """Where the SDK's client keeps its token."""
+    """The token store of the SDK client."""
 
     tokens: OAuthToken | None = None
 
@@ -441,13 +439,11 @@ class Memory:
         return None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """It was registered beforehand."""
+        """Does nothing, because the client is already registered."""
 
 
-async def test_the_sdks_client_finds_the_issuer_by_itself_and_gets_a_token_for_this_server(
-    tmp_path: Path, issuer: Issuer
-) -> None:
-    # Not known before the port is: whatever the client asks a token for is compared with what is configured.
+async def test_the_sdk_client_discovers_the_issuer_and_obtains_a_token(tmp_path: Path, issuer: Issuer) -> None:
+    # The audience contains the port, so a first gateway finds a free one.
     with served(tmp_path, auth={"tokens": []}, bench=faulty_entry()) as first:
         where = first.base.removeprefix("http://")
     settings = {**jwt_settings(issuer, required_scopes=["tools"]), "audience": f"http://{where}/mcp"}
@@ -463,7 +459,7 @@ async def test_the_sdks_client_finds_the_issuer_by_itself_and_gets_a_token_for_t
         assert memory.tokens.scope == "tools"
 
 
-async def test_while_the_issuer_is_down_its_tokens_are_put_off_and_known_ones_are_not(tmp_path: Path) -> None:
+async def test_while_the_issuer_is_down_signed_tokens_get_503(tmp_path: Path) -> None:
     with issuing() as gone:
         token = gone.token()
     with served(tmp_path, auth={"tokens": TOKENS, "jwt": jwt_settings(gone)}, bench=faulty_entry()) as api:

@@ -1,4 +1,4 @@
-"""The first seconds of a gateway: who waits for which servers, and when it is ready."""
+"""Tests for the start of a gateway: which requests wait for which servers, and when the gateway is ready."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONE_FOR_BOB = {
 
 
 class Slow(ScriptedSource):
-    """Is listed when it is told to be."""
+    """A source whose listing waits for an event."""
 
     def __init__(self, name: str = "secret") -> None:
         super().__init__(name, [tool(f"{name}.read", "Read it.")])
@@ -40,7 +40,7 @@ class Slow(ScriptedSource):
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
-    """A question waits for longer than a test."""
+    """Make requests wait longer than a test runs."""
     monkeypatch.setattr(startup_wait, "FIRST_ANSWER_WAIT_S", 2 * DEADLINE_S)
 
 
@@ -53,7 +53,7 @@ async def is_ready(here: Here) -> bool:
     ("operation", "arguments", "status"),
     [("list", {}, 200), ("search_tools", {"query": "read"}, 200), ("expand_tool", {"tool_id": "secret.read"}, 404)],
 )
-async def test_nobody_waits_for_a_server_that_is_hidden_from_them(
+async def test_requests_do_not_wait_for_servers_hidden_from_the_principal(
     operation: str, arguments: dict[str, str], status: int, tmp_path: Path
 ) -> None:
     crib, secret = Toolcrib(), Slow()
@@ -76,7 +76,7 @@ async def test_nobody_waits_for_a_server_that_is_hidden_from_them(
         assert "secret" in seen[0]
 
 
-async def test_a_server_of_which_one_tool_may_be_seen_is_waited_for(tmp_path: Path) -> None:
+async def test_a_search_waits_for_a_server_with_one_visible_tool(tmp_path: Path) -> None:
     crib, secret, other = Toolcrib(), Slow(), Slow("other")
     crib.add_source(secret)
     crib.add_source(other)
@@ -97,7 +97,7 @@ async def test_a_server_of_which_one_tool_may_be_seen_is_waited_for(tmp_path: Pa
         assert found == ["secret.read"]
 
 
-async def test_it_is_ready_when_every_server_of_the_start_was_listed_or_has_failed_and_stays_so(
+async def test_the_gateway_is_ready_once_every_initial_server_listed_or_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(startup_wait, "FIRST_ANSWER_WAIT_S", 0.0)

@@ -1,4 +1,4 @@
-"""What becomes of requests that are under way when the gateway is told to stop: each is answered, in our words."""
+"""Tests that a stopping gateway answers the requests that are still running."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Endless(ScriptedSource):
-    """Is never listed."""
+    """A source whose listing never ends."""
 
     async def list_tools(self) -> Listing:
         await anyio.sleep_forever()
@@ -31,7 +31,7 @@ class Endless(ScriptedSource):
 
 
 class Stopped:
-    """A gateway with a tool that never ends, and answers that come when it stops."""
+    """A gateway with a tool that never ends. Collects the responses that are sent when the gateway stops."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,7 +47,7 @@ class Stopped:
         raise AssertionError
 
     async def run(self, **requests: tuple[str, Json]) -> None:
-        """Send these requests, by path and body, and stop while they are under way."""
+        """Send these requests, given by path and body, and stop the gateway while they run."""
         async with served_here(self.folder, self.crib) as here, anyio.create_task_group() as asking:
             for name, (path, body) in requests.items():
                 asking.start_soon(self._ask, here, name, path, body)
@@ -74,7 +74,7 @@ def not_known(error: Any) -> bool:
     return error["code"] == "SOURCE_UNAVAILABLE" and "The tool may or may not have run." in error["hints"]
 
 
-async def test_a_call_that_the_stop_cuts_off_is_told_that_nobody_knows_whether_it_has_run(stopped: Stopped) -> None:
+async def test_a_call_interrupted_by_the_stop_may_have_run(stopped: Stopped) -> None:
     call: Json = {"tool_id": stopped.handle, "arguments": {}}
     over_mcp = envelope("tools/call", {"name": "call_tool", "arguments": call})
     with anyio.fail_after(DEADLINE_S):
@@ -86,7 +86,7 @@ async def test_a_call_that_the_stop_cuts_off_is_told_that_nobody_knows_whether_i
     assert not_known(result["structuredContent"]["error"])
 
 
-async def test_what_is_no_call_and_is_cut_off_is_told_that_nothing_was_run(stopped: Stopped) -> None:
+async def test_an_interrupted_request_other_than_a_call_ran_nothing(stopped: Stopped) -> None:
     class Noting(Endless):
         async def list_tools(self) -> Listing:
             stopped.under_way += 1
@@ -99,7 +99,7 @@ async def test_what_is_no_call_and_is_cut_off_is_told_that_nothing_was_run(stopp
     assert (told["status"], told["message"]) == (503, "The gateway is stopping. Nothing ran.")
 
 
-async def test_a_stream_of_a_session_does_not_hold_up_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_open_session_stream_does_not_delay_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_serving, "GRACE_S", 2 * DEADLINE_S)
     accept = {"Accept": "application/json, text/event-stream"}
     client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "here", "version": "1"}}
