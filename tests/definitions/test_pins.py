@@ -1,4 +1,4 @@
-"""The store of pins: what was approved last counts, nothing is forgotten, and no broken file says yes."""
+"""The store of pins: the last pin counts, the log keeps all pins, and a broken file is always an error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def approved(store: PinStore, source: str = "git", origin: str = "o1") -> dict[s
     return {each.name: each.definition for each in store.of(source, origin)}
 
 
-def test_the_last_approval_of_a_tool_counts_and_the_log_has_all_of_them(store: PinStore) -> None:
+def test_the_last_pin_of_a_tool_counts_and_the_log_has_all_pins(store: PinStore) -> None:
     store.put([pin("commit"), pin("log")])
     store.put([pin("commit", b"2", by="grace")])
 
@@ -46,7 +46,7 @@ def test_the_last_approval_of_a_tool_counts_and_the_log_has_all_of_them(store: P
     assert all(each.at > 0 for each in store.log())
 
 
-def test_an_approval_that_is_taken_back_counts_no_more_and_stays_in_the_log(store: PinStore) -> None:
+def test_a_revoked_pin_no_longer_counts_and_stays_in_the_log(store: PinStore) -> None:
     store.put([pin("commit"), pin("log")])
     store.put([pin("commit", None, by="grace")])
 
@@ -55,14 +55,14 @@ def test_an_approval_that_is_taken_back_counts_no_more_and_stays_in_the_log(stor
     assert len(store.log()) == 3
 
 
-def test_pins_follow_the_command_and_not_the_name_that_a_configuration_gives_it(path: Path, store: PinStore) -> None:
+def test_pins_follow_the_command_and_not_its_name_in_a_configuration(path: Path, store: PinStore) -> None:
     store.put([pin("commit"), pin("log")])
 
     assert approved(store, "vcs", "o1") == {"commit": b"1", "log": b"1"}
     assert approved(PinStore(path, Path("elsewhere.json")), "vcs", "o1") == {"commit": b"1", "log": b"1"}
 
 
-def test_what_is_approved_here_stands_before_the_same_command_elsewhere(path: Path, store: PinStore) -> None:
+def test_a_pin_of_this_configuration_overrides_a_pin_of_the_same_command_elsewhere(path: Path, store: PinStore) -> None:
     elsewhere = PinStore(path, Path("elsewhere.json"))
     store.put([pin("commit"), pin("log"), pin("diff")])
     elsewhere.put([pin("commit", b"2"), pin("log", None)])
@@ -72,7 +72,7 @@ def test_what_is_approved_here_stands_before_the_same_command_elsewhere(path: Pa
     assert [each.name for each in elsewhere.all()] == ["commit"]
 
 
-def test_another_command_under_the_name_is_held_against_what_was_approved_of_the_one_before(store: PinStore) -> None:
+def test_a_changed_command_under_the_same_name_is_compared_with_the_earlier_pins(store: PinStore) -> None:
     store.put([pin("commit"), pin("log")])
     (moved, _) = store.of("git", "o2")
     assert (moved.name, moved.origin) == ("commit", "o1")
@@ -81,12 +81,12 @@ def test_another_command_under_the_name_is_held_against_what_was_approved_of_the
     assert {each.name: each.origin for each in store.of("git", "o2")} == {"commit": "o2", "log": "o1"}
 
 
-def test_another_command_in_another_configuration_is_nobodys_matter(path: Path, store: PinStore) -> None:
+def test_pins_of_a_different_command_in_a_different_configuration_do_not_count(path: Path, store: PinStore) -> None:
     store.put([pin("commit")])
     assert approved(PinStore(path, Path("elsewhere.json")), "git", "o2") == {}
 
 
-def test_the_stamp_moves_with_each_approval_and_stays_otherwise(store: PinStore) -> None:
+def test_the_stamp_changes_with_each_pin_and_only_then(store: PinStore) -> None:
     stamps = [store.stamp()]
     for change in (
         lambda: store.put([pin("commit")]),
@@ -101,7 +101,7 @@ def test_the_stamp_moves_with_each_approval_and_stays_otherwise(store: PinStore)
     assert store.stamp() == stamps[-1]
 
 
-def test_the_stamp_of_a_file_that_took_the_place_of_another_is_another(
+def test_the_stamp_changes_when_the_file_is_replaced(
     path: Path, store: PinStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = PinStore(path.with_name("other.sqlite"), Path("mcp.json"))
@@ -113,7 +113,7 @@ def test_the_stamp_of_a_file_that_took_the_place_of_another_is_another(
     assert store.stamp() != before
 
 
-def test_what_was_seen_last_is_kept_by_tool(store: PinStore) -> None:
+def test_the_definition_that_was_seen_last_is_stored_per_tool(store: PinStore) -> None:
     assert store.seen("git", "o1") == ()
     store.see("git", "o1", [Seen("commit", b"1", "1.0.0"), Seen("log", b"1", "1.0.0")], ["commit", "log"])
     store.see("git", "o1", [Seen("commit", b"2", "2.0.0")], ["commit"])
@@ -122,7 +122,7 @@ def test_what_was_seen_last_is_kept_by_tool(store: PinStore) -> None:
     assert store.seen("git", "o2") == ()
 
 
-def test_looking_makes_no_file_and_only_its_owner_may_read_one(path: Path, store: PinStore) -> None:
+def test_reading_creates_no_file_and_a_new_file_is_readable_by_its_owner_only(path: Path, store: PinStore) -> None:
     assert (store.all(), store.log(), store.of("git", "o1"), store.stamp()) == ((), (), (), (0, 0))
     store.see("git", "o1", [], ())
     assert not path.parent.exists()
@@ -157,14 +157,14 @@ def test_a_file_that_cannot_be_read_is_an_error_and_never_an_empty_answer(
 ) -> None:
     store.put([pin("commit")])
     damage(path)
-    os.utime(path, (1_000.0, 1_000.0))  # one that is new and empty may be laid out in a moment
+    os.utime(path, (1_000.0, 1_000.0))  # a new empty file may be in the process of being created
 
     for look in (store.all, store.log, store.stamp, lambda: store.of("git", "o1")):
         with pytest.raises((OSError, sqlite3.Error)):
             look()
 
 
-def test_of_several_approvals_all_count_or_none(store: PinStore) -> None:
+def test_several_pins_are_stored_together_or_not_at_all(store: PinStore) -> None:
     store.put([pin("commit")])
     with pytest.raises(sqlite3.Error):
         store.put([pin("log"), Pin("git", "o1", "uvx git", "diff", b"1", "1.0.0", None)])  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""Schemas and values to try them with, drawn by Hypothesis."""
+"""Hypothesis strategies for schemas and for values to test them with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether one schema accepts all that another does: what is claimed is checked against a validator."""
+"""Whether one schema accepts every value that a different schema accepts. A validator checks the claims."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from toolcrib.definitions.drift.containment import closed, covers
 
 @given(SCHEMAS, SCHEMAS, st.lists(VALUES, min_size=5, max_size=20))
 @settings(max_examples=examples(200))
-def test_what_a_covered_schema_accepts_the_other_accepts_too(one: Json, other: Json, values: list[Any]) -> None:
+def test_a_value_of_a_covered_schema_is_accepted_by_the_covering_schema(
+    one: Json, other: Json, values: list[Any]
+) -> None:
     for wider, narrower in ((one, other), ({"anyOf": [one, other]}, one), (one, {"allOf": [one, other]})):
         if covers(wider, narrower):
             accepts, accepted = Schema(wider).is_valid, Schema(narrower).is_valid
@@ -32,7 +34,7 @@ def test_a_schema_covers_itself(schema: Json) -> None:
 
 @given(SCHEMAS, SCHEMAS, SCHEMAS)
 @settings(max_examples=examples(200))
-def test_where_two_steps_are_covered_nothing_refutes_both_together(one: Json, two: Json, three: Json) -> None:
+def test_covering_is_transitive_for_wider_schemas(one: Json, two: Json, three: Json) -> None:
     wide, middle, narrow = {"anyOf": [one, two, three]}, {"anyOf": [one, two]}, one
     if covers(wide, middle) and covers(middle, narrow):
         assert covers(wide, narrow)
@@ -40,8 +42,8 @@ def test_where_two_steps_are_covered_nothing_refutes_both_together(one: Json, tw
 
 @given(SCHEMAS, st.lists(VALUES, min_size=5, max_size=20))
 @settings(max_examples=examples(200))
-def test_closing_takes_values_away_and_adds_none(schema: Json, values: list[Any]) -> None:
-    assume("oneOf" not in json.dumps(schema))  # of which a value can be refused for being accepted twice
+def test_closing_a_schema_never_accepts_additional_values(schema: Json, values: list[Any]) -> None:
+    assume("oneOf" not in json.dumps(schema))  # `oneOf` can refuse a value because two branches accept it
     accepts, accepted = Schema(schema).is_valid, Schema(dict(closed(schema, with_root=True))).is_valid
 
     assert [value for value in values if accepted(value) and not accepts(value)] == []
@@ -80,16 +82,14 @@ POINT = {"type": "object", "properties": {"x": TEXT}}
     ],
     ids=range(15),
 )
-def test_a_closed_object_has_what_is_declared_for_it_and_nothing_else(
-    schema: Json, accepted: Any, refused: Any
-) -> None:
+def test_a_closed_object_accepts_only_declared_properties(schema: Json, accepted: Any, refused: Any) -> None:
     validator = Schema(dict(closed(schema)))
 
     assert validator.is_valid(accepted)
     assert not validator.is_valid(refused)
 
 
-def test_arguments_of_a_tool_that_declares_none_are_none() -> None:
+def test_a_closed_tool_schema_without_parameters_accepts_no_arguments() -> None:
     assert not Schema(dict(closed({"type": "object"}, with_root=True))).is_valid({"x": 1})
     assert Schema(dict(closed({"type": "object"}))).is_valid({"x": 1})
 
@@ -110,6 +110,6 @@ def test_arguments_of_a_tool_that_declares_none_are_none() -> None:
     ],
     ids=range(10),
 )
-def test_what_is_no_schema_covers_nothing_that_is_one(schema: Json) -> None:
+def test_an_invalid_schema_neither_covers_nor_is_covered(schema: Json) -> None:
     assert not covers(dict(closed(schema)), {"type": "integer"})
     assert not covers(TEXT, dict(closed(schema)))

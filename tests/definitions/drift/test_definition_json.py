@@ -1,4 +1,4 @@
-"""A definition that outlasts the program comes back as it was, to the last digest."""
+"""Stored definitions: a definition that is written and read back is equal, including its digests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _tools = st.builds(
 
 
 @given(_tools)
-def test_a_definition_that_was_written_is_read_back_as_it_was(tool: Tool) -> None:
+def test_a_definition_that_is_written_is_read_back_unchanged(tool: Tool) -> None:
     kept = read("git", written(tool))
 
     assert kept == tool
@@ -51,17 +51,17 @@ def test_a_definition_that_was_written_is_read_back_as_it_was(tool: Tool) -> Non
     assert drift_between(tool, kept).grades == frozenset()
 
 
-def test_a_definition_goes_by_the_name_that_its_source_has_now() -> None:
+def test_a_definition_gets_the_current_name_of_its_source() -> None:
     assert read("vcs", written(Tool("git", "commit"))).id == "vcs.commit"
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"null", b"[]", b"{}", b'{"name": "a"}', b"[" * 100_000, b"\xff"])
-def test_what_is_no_definition_is_refused_as_that(body: bytes) -> None:
+def test_an_invalid_definition_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):
         read("git", body)
 
 
-def test_half_a_surrogate_pair_and_large_numbers_survive() -> None:
+def test_lone_surrogates_and_large_numbers_survive() -> None:
     tool = Tool("git", "commit", "\ud800", {"type": "object", "maximum": 2**80})
     assert read("git", written(tool)) == tool
     assert json.loads(written(tool))["description"] == "\ud800"

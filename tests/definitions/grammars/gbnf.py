@@ -1,4 +1,4 @@
-"""A reader of GBNF that shares nothing with the emitter, and random texts of what it read."""
+"""A GBNF reader that shares no code with the emitter, and random texts of the grammars that it reads."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _HEX = {"x": 2, "u": 4, "U": 8}
 REPEATED_MOST = 1_999
 
 NOTHING = (True, ((0, 0x10FFFF),))
-"""A class that no character is of."""
+"""A character class without any character."""
 
 Class = tuple[bool, tuple[tuple[int, int], ...]]
-"""Whether it is of all other characters, and ranges of code points."""
+"""Whether the class is negated, and its ranges of code points."""
 
 Item = tuple[str, object, int, int | None]
-"""Kind (`literal`, `class`, `rule`), what it is of, and how often it stands there."""
+"""Kind (`literal`, `class`, `rule`), content, and the least and greatest number of repetitions."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Read:
         self._depths = self._least_depths()
 
     def walk(self, source: random.Random, most: int = 400) -> str:
-        """One text of the grammar; after `most` choices the shortest way to an end is taken."""
+        """Return one text of the grammar. After `most` choices, the walk takes the shortest way to an end."""
         said: list[str] = []
         left = most
         waiting: list[Item] = [("rule", "root", 1, 1)]
@@ -75,7 +75,7 @@ class Read:
         self._depths = dict.fromkeys(self.rules, float("inf"))
         names = [*self.rules]
         while True:
-            names.reverse()  # what is referred to stands before or after, so one of two sweeps goes far
+            names.reverse()  # referenced rules come before or after, so one of two sweeps progresses far
             before = dict(self._depths)
             for name in names:
                 self._depths[name] = 1 + min(map(self._depth, self.rules[name]))
@@ -85,7 +85,7 @@ class Read:
                 return self._depths
 
     def left_recursive(self) -> set[str]:
-        """Rules that may begin with themselves, which llama.cpp refuses."""
+        """Return the rules that may begin with themselves. llama.cpp refuses them."""
         empty: set[str] = set()
         names = [*self.rules]
         while True:
@@ -117,7 +117,7 @@ class Read:
 
 
 def _on_circles(begins: dict[str, set[str]]) -> set[str]:
-    """What is left when whatever leads to nothing but ends has been taken away, again and again."""
+    """Return the nodes that remain after repeatedly removing nodes that lead only to ends."""
     leading: dict[str, set[str]] = {name: set() for name in begins}
     left = {name: len(after) for name, after in begins.items()}
     for name, after in begins.items():

@@ -1,4 +1,4 @@
-"""Values made for a schema, most of them valid, and the same with something changed."""
+"""Random values for a schema, most of them valid, and variants of them with one change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FORMATS = {
 
 
 class Maker:
-    """Makes values for the places of one schema; keys in the order in which the schema declares them."""
+    """Makes values for one schema. Keys are in the order in which the schema declares them."""
 
     def __init__(self, schema: Mapping[str, Any], source: random.Random) -> None:
         self._document = schema
@@ -40,7 +40,7 @@ class Maker:
         return getattr(self, f"_{self._source.choice(kinds)}")(merged, depth)
 
     def _merged(self, schema: Any, depth: int) -> dict[str, Any]:
-        """`schema` with what it refers to, all it demands, and one of what it leaves to choose, as one object."""
+        """Merge `schema`, its references, all parts of `allOf` and one branch of each choice into one object."""
         if isinstance(schema, bool) or depth > 20:
             return {}
         parts: list[dict[str, Any]] = [schema]
@@ -135,7 +135,7 @@ class Maker:
 
 
 def at(document: Any, ref: str) -> Any:
-    """The part of `document` that a reference names by JSON Pointer."""
+    """Return the part of `document` at a JSON Pointer reference."""
     for step in ref.split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
         document = document[int(key) if type(document) is list else key]
@@ -155,7 +155,7 @@ def _range(schema: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def changed(value: Any, source: random.Random) -> Iterator[Any]:
-    """`value` with one thing in it changed, for every place of it one."""
+    """Yield one changed copy of `value` for each path in it."""
     for path in _paths(value):
         copied = copy.deepcopy(value)
         holder: Any = copied

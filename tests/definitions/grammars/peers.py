@@ -1,4 +1,4 @@
-"""Implementations that nobody here wrote, put one question: may this be written? does this validate?"""
+"""Third-party implementations: llguidance says whether a text may be written, jsonschema-rs whether it is valid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.definitions.grammars.instances import at
 
 
 class _Bytes:
-    """Every byte is a token."""
+    """A tokenizer in which every byte is a token."""
 
     eos_token_id = 256
     bos_token_id = None
@@ -30,14 +30,14 @@ LIMITS = LLParserLimits(initial_lexer_fuel=50_000_000, step_lexer_fuel=20_000_00
 
 
 class Matcher:
-    """What a grammar lets be written, as llguidance reads it."""
+    """Matches texts against a grammar with llguidance."""
 
     def __init__(self, gbnf: str) -> None:
         self._matcher = LLMatcher(TOKENIZER, LLMatcher.grammar_from_lark(gbnf_to_lark(gbnf)), limits=LIMITS)
         assert not self._matcher.is_error(), self._matcher.get_error()[:2000]
 
     def accepts(self, text: str) -> bool:
-        """Whether `text` may be written from beginning to end, and end there."""
+        """Return whether the grammar accepts `text` as a complete text."""
         matcher = self._matcher
         tokens = list(text.encode())
         written = matcher.consume_tokens(tokens) if matcher.validate_tokens(tokens) == len(tokens) else False
@@ -51,7 +51,7 @@ def validator(schema: Mapping[str, Any]) -> jsonschema_rs.Validator:
 
 
 def spelled(value: Any) -> str:
-    """The spelling that grammars hold: no escape that is not needed, no point in a whole number."""
+    """Write `value` as grammars do: without unnecessary escapes, and without a point in a whole number."""
     return json.dumps(_whole(value), ensure_ascii=False)
 
 
@@ -68,8 +68,11 @@ def _whole(value: Any) -> Any:
 
 
 def meant(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """`schema` as its author means it and grammars hold it: who lists keys allows no others, who gives a keyword of
-    objects, arrays, texts or numbers and no type means that type."""
+    """Return `schema` as its author means it and as grammars read it.
+
+    An object that lists keys allows no other keys. A keyword for objects, arrays, strings or numbers without `type`
+    implies that type.
+    """
     document: dict[str, Any] = {key: copy.deepcopy(said) for key, said in schema.items() if key != "$schema"}
     _imply(document)
     _close(document, document, set())
@@ -112,7 +115,7 @@ def _several(said: Any) -> list[Any]:
 
 
 def _close(schema: Any, document: dict[str, Any], seen: set[int]) -> None:
-    """Close the object that may stand at the place of `schema`, and those inside it."""
+    """Close the objects that `schema` describes, and the objects inside them."""
     if type(schema) is not dict or id(cast("object", schema)) in seen:
         return
     node = cast("dict[str, Any]", schema)

@@ -1,4 +1,4 @@
-"""Schemas made to take for ever, or to take all room."""
+"""Schemas designed to use unlimited time or memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolcrib.definitions.grammars import Grammar, arguments_grammar, call_gramm
 from toolcrib.definitions.grammars.emitter import MAX_SYMBOLS
 
 LONGEST = 40 * MAX_SYMBOLS
-"""Characters: a symbol is some twenty of them, and literals count for more."""
+"""In characters: a symbol has about twenty, and literals have more."""
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -32,7 +32,7 @@ WIDE = {
         "type": "object",
         "properties": {f"property{at}": {"type": "string"} for at in range(25_000)},
     },
-    "a megabyte of keys beside others": {
+    "a megabyte of keys with additional properties": {
         "type": "object",
         "properties": {f"property{at}": {"type": "string"} for at in range(5_000)},
         "additionalProperties": True,
@@ -47,25 +47,25 @@ WIDE = {
         **within(**{"$ref": "#/$defs/a"}),
         "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}},
     },
-    "a choice that leads back to itself": {
+    "a choice that refers to itself": {
         **within(**{"$ref": "#/$defs/a"}),
         "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "string"}]}},
     },
-    "patterns that backtrack for ever": {
+    "patterns with exponential backtracking": {
         "type": "object",
         "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}, "y": {"type": "string", "pattern": "(x+x+)+y"}},
     },
     "combinations of a hundred choices": within(
         allOf=[{"anyOf": [{"minLength": at}, {"maxLength": 2 * at}]} for at in range(100)]
     ),
-    "combinations of choices in many places": {
+    "many merged objects with additional properties": {
         "type": "object",
         "allOf": [
             {"properties": {f"p{one}_{two}": {"type": "string"} for two in range(50)}, "additionalProperties": {}}
             for one in range(200)
         ],
     },
-    "texts and lists without measure": {
+    "huge minimum lengths of strings and arrays": {
         "type": "object",
         "properties": {"x": {"type": "string", "minLength": 10**9}, "y": {"type": "array", "minItems": 10**9}},
     },
@@ -73,7 +73,7 @@ WIDE = {
 
 
 @pytest.mark.parametrize("name", WIDE)
-def test_a_schema_without_measure_gives_a_grammar_of_measure(name: str) -> None:
+def test_an_oversized_schema_gives_a_grammar_of_limited_size(name: str) -> None:
     grammar = arguments_grammar(WIDE[name])
     assert len(grammar.text) < LONGEST
     read = Read(grammar.text)
@@ -85,7 +85,7 @@ def why(grammar: Grammar) -> list[str]:
     return [each.why for each in (*grammar.degraded, *grammar.unenforced)]
 
 
-def test_what_had_to_be_given_up_is_reported() -> None:
+def test_degraded_tools_and_unenforced_keywords_are_reported() -> None:
     for name in ("a megabyte of keys", "a thousand levels", "combinations of a hundred choices"):
         grammar = arguments_grammar(WIDE[name])
         assert len(grammar.degraded) == 1, name
@@ -94,7 +94,7 @@ def test_what_had_to_be_given_up_is_reported() -> None:
     assert why(arguments_grammar(WIDE["a megabyte of words"])) == []
 
 
-def test_a_schema_without_measure_leaves_the_other_tools_as_they_are() -> None:
+def test_an_oversized_schema_does_not_affect_the_grammar_of_other_tools() -> None:
     grammar = call_grammar({"wide": WIDE["a megabyte of keys"], "plain": nested(3)})
     assert [each.tool for each in grammar.degraded] == ["wide"]
     matcher = Matcher(grammar.text)
@@ -112,13 +112,13 @@ def test_a_schema_without_measure_leaves_the_other_tools_as_they_are() -> None:
         {"anyOf": [{"type": "string"}, {"type": "array"}]},
     ],
 )
-def test_a_schema_that_no_arguments_meet_degrades(schema: Mapping[str, Any]) -> None:
+def test_a_schema_without_any_valid_arguments_degrades(schema: Mapping[str, Any]) -> None:
     grammar = arguments_grammar(schema)
     assert why(grammar) == ["no arguments are valid for its schema"]
     assert Matcher(grammar.text).accepts("{}")
 
 
-def test_branches_that_nothing_meets_are_left_out() -> None:
+def test_branches_that_no_value_satisfies_are_omitted() -> None:
     grammar = arguments_grammar(
         {
             "type": "object",

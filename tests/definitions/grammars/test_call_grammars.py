@@ -1,4 +1,4 @@
-"""What grammars let be written, and what they say that they do not hold."""
+"""The texts that grammars accept, and the keywords that they report as unenforced."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ FILE: Mapping[str, Any] = {
     },
     "required": ["action", "path"],
 }
-"""The migrated file tool of the tool registry's document."""
+"""The migrated file tool from the document on the tool registry."""
 
 
 def written(schema: Mapping[str, Any], *values: object) -> list[bool]:
-    """Which of `values` may be written as arguments of a tool with `schema`; texts are taken as they are."""
+    """Return for each of `values` whether a tool with `schema` accepts it as arguments. Strings are used unchanged."""
     grammar = arguments_grammar(schema)
     assert not grammar.degraded
     matcher = Matcher(grammar.text)
@@ -39,17 +39,17 @@ def written(schema: Mapping[str, Any], *values: object) -> list[bool]:
 
 
 def of(schema: Mapping[str, Any], *values: object) -> list[bool]:
-    """The same for a value under one required key."""
+    """Return for each of `values` whether it is accepted under one required key with `schema`."""
     whole = {"type": "object", "properties": {"x": schema}, "required": ["x"], "$defs": schema.get("$defs", {})}
     return written(whole, *({"x": value} for value in values))
 
 
 def reported(schema: Mapping[str, Any]) -> dict[str, str]:
-    """Keywords that are not held, by the pointer of their schema."""
+    """Return the keywords that are not enforced, by the pointer of their schema."""
     return {each.pointer: each.keyword for each in arguments_grammar(schema).unenforced}
 
 
-def test_calls_of_the_file_tool_are_written_and_fragments_of_them_are_not() -> None:
+def test_whole_calls_of_the_file_tool_are_accepted_and_fragments_are_not() -> None:
     whole = [
         '{"action": "read", "path": "main.go"}',
         '{"action":"write","path":"a/b.txt","content":"x\\ny"}',
@@ -70,7 +70,7 @@ def test_calls_of_the_file_tool_are_written_and_fragments_of_them_are_not() -> N
     assert not any(written(FILE, *wrong, whole[0] + "}", f"[{whole[0]}]"))
 
 
-def test_a_call_names_one_of_the_tools_and_gives_that_tools_arguments() -> None:
+def test_a_call_names_one_of_the_tools_and_has_the_arguments_of_that_tool() -> None:
     matcher = Matcher(call_grammar({"file": FILE, "now": {"type": "object", "properties": {}}}).text)
     assert matcher.accepts('{"name": "file", "arguments": {"action": "read", "path": "x"}}')
     assert matcher.accepts('{"name":"now","arguments":{}}')
@@ -85,7 +85,7 @@ def test_a_call_names_one_of_the_tools_and_gives_that_tools_arguments() -> None:
         assert not matcher.accepts(text), text
 
 
-def test_an_envelope_says_what_stands_around_the_arguments() -> None:
+def test_an_envelope_sets_the_keys_and_the_text_around_a_call() -> None:
     now: dict[str, dict[str, Any]] = {"now": {"type": "object", "properties": {}}}
     llama = Matcher(call_grammar(now, STYLES["llama"]).text)
     assert llama.accepts('{"name": "now", "parameters": {}}')
@@ -98,7 +98,7 @@ def test_an_envelope_says_what_stands_around_the_arguments() -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_text_or_a_call_is_one_of_them_and_text_is_never_taken_for_a_broken_call(style: str) -> None:
+def test_text_or_call_accepts_either_and_no_text_that_looks_like_a_broken_call(style: str) -> None:
     envelope = STYLES[style]
     matcher = Matcher(text_or_call_grammar({"file": FILE}, envelope).text)
     call = f'{{"name": "file", "{envelope.arguments}": {{"action": "read", "path": "x"}}}}'
@@ -109,7 +109,7 @@ def test_text_or_a_call_is_one_of_them_and_text_is_never_taken_for_a_broken_call
         assert not matcher.accepts(text), text
 
 
-def test_a_schema_that_cannot_be_used_leaves_the_others_as_they_are() -> None:
+def test_an_unusable_schema_does_not_affect_the_grammar_of_other_tools() -> None:
     grammar = call_grammar(
         {"bad": {"type": "strin"}, "file": FILE, "never": {"properties": {"a": False}, "required": ["a"]}}
     )
@@ -121,7 +121,7 @@ def test_a_schema_that_cannot_be_used_leaves_the_others_as_they_are() -> None:
     assert not matcher.accepts('{"name": "file", "arguments": {"any": 1}}')
 
 
-def test_the_same_schemas_give_the_same_grammar_and_no_rule_has_a_name_that_llama_cpp_refuses() -> None:
+def test_the_same_schemas_give_the_same_grammar_with_rule_names_valid_for_llama_cpp() -> None:
     tools = {"file": FILE, "ünï cöde": {"type": "object", "properties": {"ключ": {"type": ["string", "null"]}}}}
     text = text_or_call_grammar(tools).text
     assert text == text_or_call_grammar(json.loads(json.dumps(tools))).text
@@ -130,7 +130,7 @@ def test_the_same_schemas_give_the_same_grammar_and_no_rule_has_a_name_that_llam
     assert not read.left_recursive()
 
 
-def test_optional_keys_are_written_in_any_subset_and_the_grammar_grows_with_their_number_alone() -> None:
+def test_optional_keys_appear_in_any_subset_and_the_grammar_grows_linearly() -> None:
     def schema(count: int) -> dict[str, Any]:
         return {
             "type": "object",
@@ -148,7 +148,7 @@ def test_optional_keys_are_written_in_any_subset_and_the_grammar_grows_with_thei
     assert large < 2.2 * small
 
 
-def test_keys_that_are_not_declared_are_written_only_where_they_are_welcome() -> None:
+def test_undeclared_keys_are_accepted_only_if_additional_properties_allow_them() -> None:
     declared = {"type": "object", "properties": {"a": {"type": "integer"}, "ab": {"type": "integer"}}}
     values = ({"a": 1}, {"b": "x"}, {"a": 1, "abc": "x"}, {"a": "x"}, {"ab": "x"}, {"": "x"})
     assert written(declared, *values) == [True, False, False, False, False, False]
@@ -160,7 +160,7 @@ def test_keys_that_are_not_declared_are_written_only_where_they_are_welcome() ->
     assert of({"type": "object", "propertyNames": {"enum": ["a", "b"]}}, {"a": 1, "b": []}, {"c": 1}) == [True, False]
 
 
-def test_references_recursion_and_what_is_composed_are_held() -> None:
+def test_references_recursion_and_composition_are_enforced() -> None:
     tree: dict[str, Any] = {
         "type": "object",
         "properties": {"value": {"type": "integer"}, "children": {"type": "array", "items": {"$ref": "#"}}},
@@ -187,7 +187,7 @@ def test_references_recursion_and_what_is_composed_are_held() -> None:
     assert written(either, {"a": 1}, {"b": 1}, {"a": 1, "b": 1}, {}) == [True, True, True, False]
 
 
-def test_a_oneof_is_reported_unless_its_alternatives_are_apart() -> None:
+def test_a_oneof_is_reported_unless_its_branches_exclude_each_other() -> None:
     def shape(kind: str, **more: object) -> dict[str, Any]:
         return {"type": "object", "properties": {"kind": {"const": kind}, **more}, "required": ["kind"]}
 
@@ -208,7 +208,7 @@ def test_a_oneof_is_reported_unless_its_alternatives_are_apart() -> None:
         assert reported({"type": "object", "properties": {"x": {"oneOf": branches}}}) == {"/properties/x": "oneOf"}
 
 
-def test_enumerations_hold_exactly_their_values_of_every_kind() -> None:
+def test_an_enum_accepts_exactly_its_values_of_every_type() -> None:
     values: list[Any] = ["a", "", 1, 1.5, -3, True, None, {"k": [1, {}]}, [], 'q"\\\n\x00\x7f😀']
     assert of({"enum": values}, *values) == [True] * len(values)
     assert of({"enum": values}, "b", 2, False, {"k": [1]}, [1]) == [False] * 5
@@ -227,7 +227,7 @@ def test_enumerations_hold_exactly_their_values_of_every_kind() -> None:
     }
 
 
-def test_counts_of_characters_and_items_are_held_up_to_what_llama_cpp_takes() -> None:
+def test_length_and_item_limits_are_enforced_up_to_the_maximum_of_llama_cpp() -> None:
     assert of({"type": "string", "minLength": 2, "maxLength": 3}, "é", "é\n", "😀😀😀", "abcd") == [
         False,
         True,
@@ -256,7 +256,7 @@ def test_counts_of_characters_and_items_are_held_up_to_what_llama_cpp_takes() ->
     assert not Read(arguments_grammar(schema).text).left_recursive()
 
 
-def test_what_a_grammar_cannot_hold_is_reported_where_it_stands() -> None:
+def test_unenforced_keywords_are_reported_with_their_pointers() -> None:
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {
@@ -290,7 +290,7 @@ def test_what_a_grammar_cannot_hold_is_reported_where_it_stands() -> None:
     assert {each.tool for each in of_several.unenforced} == {"second"}
 
 
-def test_names_of_tools_and_keys_are_escaped_whatever_is_in_them() -> None:
+def test_any_characters_in_tool_names_and_keys_are_escaped() -> None:
     odd = [
         'say "hi"',
         "back\\slash",
@@ -318,11 +318,11 @@ def test_names_of_tools_and_keys_are_escaped_whatever_is_in_them() -> None:
         assert matcher.accepts(spelled(call)), name
         assert matcher.accepts(spelled({"name": name, "arguments": {**call["arguments"], "other": None}}))
         assert not matcher.accepts(json.dumps({"name": name + "x", **call}))
-    # One spelling of each: an escape that is not needed could say a declared key twice.
+    # Each key has one spelling: with unnecessary escapes, a declared key could appear twice.
     assert not matcher.accepts(json.dumps({"name": "é", "arguments": {key: key for key in odd}}))
 
 
-def test_half_a_surrogate_pair_costs_the_tool_that_has_it() -> None:
+def test_a_lone_surrogate_degrades_only_the_tool_that_contains_it() -> None:
     broken = {"type": "object", "properties": {"\ud800": {"type": "string"}}}
     grammar = call_grammar({"broken": broken, "file": FILE})
     assert [each.tool for each in grammar.degraded] == ["broken"]
@@ -331,6 +331,6 @@ def test_half_a_surrogate_pair_costs_the_tool_that_has_it() -> None:
         call_grammar({"\ud800": FILE})
 
 
-def test_no_tools_are_no_grammar() -> None:
+def test_a_grammar_without_tools_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one tool"):
         call_grammar({})

@@ -1,4 +1,4 @@
-"""Masks directly from schemas."""
+"""Token masks that are made directly from schemas."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def accepts(text: str, style: str = "plain") -> bool:
     return matcher.validate_tokens(tokens) == len(tokens) and matcher.consume_tokens(tokens) and matcher.is_accepting()
 
 
-def test_a_matcher_lets_through_calls_of_the_tools_each_by_its_own_schema() -> None:
+def test_a_matcher_accepts_calls_of_each_tool_by_its_own_schema() -> None:
     assert accepts('{"name": "say", "arguments": {"text": "hello"}}')
     assert accepts('{"name": "q\\"", "arguments": {"t": 3}}')
     assert not accepts('{"name": "say", "arguments": {"text": "Hello"}}')
@@ -37,13 +37,13 @@ def test_a_matcher_lets_through_calls_of_the_tools_each_by_its_own_schema() -> N
     assert accepts('<tool_call>\n{"name": "q\\"", "arguments": {"t": 3}}\n</tool_call>', "hermes")
 
 
-def test_without_llguidance_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_llguidance_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(MasksUnavailable, match=r"toolcrib\[grammars\]"):
         call_matcher(TOKENIZER, TOOLS)
 
 
-def test_a_schema_that_llguidance_refuses_is_an_error_in_words() -> None:
+def test_a_schema_that_llguidance_refuses_gives_a_readable_error() -> None:
     with pytest.raises(MasksUnavailable, match="refuses"):
         call_matcher(TOKENIZER, {"x": {"$ref": "https://example.org/none.json"}})
     with pytest.raises(ValueError, match="at least one tool"):

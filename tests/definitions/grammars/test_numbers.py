@@ -1,4 +1,4 @@
-"""Bounds of numbers."""
+"""Grammars for numbers with bounds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def schema(**number: Any) -> dict[str, Any]:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(whole, st.integers(0, 10**4), st.booleans(), st.booleans(), st.lists(whole, max_size=5))
-def test_integers_are_held_between_any_bounds(
+def test_bounds_of_integers_are_enforced(
     low: int, room: int, strict_low: bool, strict_high: bool, more: list[int]
 ) -> None:
     held = schema(
@@ -51,7 +51,7 @@ def test_integers_are_held_between_any_bounds(
     seed=st.integers(0, 2**32),
     values=st.lists(st.decimals(-15, 15, places=3), max_size=8),
 )
-def test_numbers_are_held_between_whole_bounds(
+def test_whole_bounds_of_numbers_are_enforced(
     kind: str, *, low: int | None, high: int | None, strict: bool, seed: int, values: list[Any]
 ) -> None:
     names = ("exclusiveMinimum", "exclusiveMaximum") if strict else ("minimum", "maximum")
@@ -74,7 +74,7 @@ def test_numbers_are_held_between_whole_bounds(
         assert fits.is_valid(json.loads(text)), text
 
 
-def test_numbers_are_as_long_as_machines_can_hold() -> None:
+def test_numbers_are_limited_to_what_machines_can_represent() -> None:
     matcher = Matcher(arguments_grammar(schema(type="number")).text)
     for text in ("0", "-0.5", "1e10", "1.5E-07", "-123456789012345678", "0.00012345678901234567", "1.7e+22"):
         assert matcher.accepts(f'{{"x": {text}}}'), text
@@ -82,7 +82,7 @@ def test_numbers_are_as_long_as_machines_can_hold() -> None:
         assert not matcher.accepts(f'{{"x": {text}}}'), text
 
 
-def test_bounds_beyond_all_numbers_and_those_of_older_drafts_are_read() -> None:
+def test_huge_bounds_and_bounds_of_older_drafts_are_read() -> None:
     assert arguments_grammar(schema(type="integer", minimum=5, maximum=3)).degraded
     old = {
         "$schema": "http://json-schema.org/draft-04/schema#",

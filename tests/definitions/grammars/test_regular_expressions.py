@@ -1,4 +1,4 @@
-"""Patterns and formats inside texts."""
+"""Grammars for strings with patterns and formats."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def schema(keyword: str, said: str) -> dict[str, object]:
         "^(a{0}b{1,}){2}$",
     ],
 )
-def test_a_pattern_that_is_held_lets_through_what_validators_let_through(pattern: str) -> None:
+def test_an_enforced_pattern_accepts_what_validators_accept(pattern: str) -> None:
     held = schema("pattern", pattern)
     grammar = arguments_grammar(held)
     assert not grammar.unenforced
@@ -97,7 +97,7 @@ def test_a_pattern_that_is_held_lets_through_what_validators_let_through(pattern
         ("^(" + "a?" * 900 + ")*$", "too complex"),
     ],
 )
-def test_a_pattern_that_is_not_held_is_reported_with_the_reason(pattern: str, why: str) -> None:
+def test_an_unenforced_pattern_is_reported_with_the_reason(pattern: str, why: str) -> None:
     (unenforced,) = arguments_grammar(schema("pattern", pattern)).unenforced
     assert (unenforced.pointer, unenforced.keyword) == ("/properties/x", "pattern")
     assert why in unenforced.why
@@ -120,7 +120,7 @@ def test_a_pattern_that_is_not_held_is_reported_with_the_reason(pattern: str, wh
         ("uuid", ["123e4567-e89b-12d3-a456-426614174000"], ["123e4567e89b12d3a456426614174000", "g" * 36]),
     ],
 )
-def test_formats_are_held_to_the_calendar(name: str, right: Sequence[str], wrong: Sequence[str]) -> None:
+def test_date_and_time_formats_follow_the_calendar(name: str, right: Sequence[str], wrong: Sequence[str]) -> None:
     held = schema("format", name)
     grammar = arguments_grammar(held)
     matcher, fits = Matcher(grammar.text), validator(held)
@@ -132,7 +132,7 @@ def test_formats_are_held_to_the_calendar(name: str, right: Sequence[str], wrong
         assert fits.is_valid(json.loads(Read(grammar.text).walk(source)))
 
 
-def test_lengths_beside_a_pattern_are_reported_unless_the_pattern_keeps_them() -> None:
+def test_lengths_next_to_a_pattern_are_reported_unless_the_pattern_implies_them() -> None:
     def unenforced(**more: object) -> list[str]:
         text = {"type": "string", "pattern": "^a{2,4}$", **more}
         return [each.keyword for each in arguments_grammar({"type": "object", "properties": {"x": text}}).unenforced]

@@ -1,4 +1,4 @@
-"""Grammars against programs that nobody here wrote: llguidance says what may be written, jsonschema-rs what fits."""
+"""Grammars compared with third-party programs: llguidance says what may be written, jsonschema-rs what is valid."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
 @pytest.mark.parametrize("name", SCHEMAS)
 @settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_what_may_be_written_is_what_validates(name: str, seed: int) -> None:
+def test_a_grammar_accepts_exactly_the_valid_values(name: str, seed: int) -> None:
     schema, source = SCHEMAS[name], random.Random(seed)
     grammar = arguments_grammar(schema)
     assert not grammar.unenforced
@@ -125,7 +125,7 @@ def test_what_may_be_written_is_what_validates(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", SCHEMAS)
 @settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_whatever_is_written_parses_and_validates(name: str, seed: int) -> None:
+def test_every_text_of_a_grammar_parses_and_validates(name: str, seed: int) -> None:
     grammar = arguments_grammar(SCHEMAS[name])
     text = Read(grammar.text).walk(random.Random(seed))
     assert validator(SCHEMAS[name]).is_valid(json.loads(text)), text
@@ -182,7 +182,7 @@ MORE: tuple[dict[str, Any], ...] = ({}, {"additionalProperties": False}, {"addit
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.recursive(st.sampled_from(_LEAVES), _composed, max_leaves=8), st.integers(0, 2**32))
-def test_whatever_is_written_for_any_schema_validates_or_it_was_reported(inner: Any, seed: int) -> None:
+def test_every_text_of_any_grammar_validates_unless_a_limitation_was_reported(inner: Any, seed: int) -> None:
     schema = {"type": "object", "properties": {"x": inner}, "required": ["x"]}
     grammar = arguments_grammar(schema)
     read = Read(grammar.text)

@@ -1,4 +1,4 @@
-"""The subset for providers' strict modes, and what is lost in it."""
+"""The schema subset for the strict modes of providers, and the keywords that it loses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.definitions.grammars.peers import validator
 
 from toolcrib.definitions.grammars import StrictSchema, strict_schema
 
-TAKEN = frozenset(
+ACCEPTED_KEYWORDS = frozenset(
     {
         *("type", "title", "description", "properties", "required", "additionalProperties"),
         *("items", "enum", "anyOf", "format", "pattern", "minItems"),
@@ -17,11 +17,11 @@ TAKEN = frozenset(
 )
 
 
-def taken(made: StrictSchema) -> Mapping[str, Any]:
-    """Its schema, once every object in it is known to be closed, to list all its keys, and to say nothing else."""
+def checked(made: StrictSchema) -> Mapping[str, Any]:
+    """Return the schema after checking that each object is closed, requires all keys and uses only known keywords."""
     assert made.schema is not None
     for node in nodes(made.schema):
-        assert node.keys() <= TAKEN, node
+        assert node.keys() <= ACCEPTED_KEYWORDS, node
         if node.get("type") == "object":
             assert node["additionalProperties"] is False
             assert sorted(node["required"]) == sorted(node["properties"])
@@ -45,7 +45,7 @@ def lost(made: StrictSchema) -> set[tuple[str, str]]:
     return {(each.pointer, each.keyword) for each in made.lost}
 
 
-def test_every_key_is_required_and_an_optional_one_may_be_null_instead_of_absent() -> None:
+def test_every_key_is_required_and_an_optional_key_may_be_null() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -61,7 +61,7 @@ def test_every_key_is_required_and_an_optional_one_may_be_null_instead_of_absent
         "required": ["path"],
     }
     made = strict_schema(schema)
-    strict = taken(made)
+    strict = checked(made)
     assert not made.lost
     assert strict["properties"]["path"] == {"description": "Where.", "type": "string"}
     assert strict["properties"]["depth"] == {"title": "How deep", "anyOf": [{"type": "integer"}, {"type": "null"}]}
@@ -72,14 +72,14 @@ def test_every_key_is_required_and_an_optional_one_may_be_null_instead_of_absent
     assert validator(schema).is_valid(made.arguments(written))
 
 
-def test_a_null_that_the_tool_requires_stays() -> None:
+def test_a_null_that_the_tool_requires_is_kept() -> None:
     schema = {"type": "object", "properties": {"x": {"type": ["string", "null"]}}, "required": ["x"]}
     made = strict_schema(schema)
     assert made.arguments({"x": None}) == {"x": None}
-    assert validator(taken(made)).is_valid({"x": None})
+    assert validator(checked(made)).is_valid({"x": None})
 
 
-def test_what_strict_modes_refuse_is_taken_out_and_told() -> None:
+def test_keywords_that_strict_modes_refuse_are_removed_and_reported() -> None:
     made = strict_schema(
         {
             "type": "object",
@@ -94,7 +94,7 @@ def test_what_strict_modes_refuse_is_taken_out_and_told() -> None:
             "not": {"required": ["n"]},
         }
     )
-    strict = taken(made)
+    strict = checked(made)
     assert list(strict["properties"]) == ["n", "t", "l", "e", "m"]
     assert lost(made) == {
         ("/properties/n", "minimum"),
@@ -111,7 +111,7 @@ def test_what_strict_modes_refuse_is_taken_out_and_told() -> None:
     }
 
 
-def test_references_and_what_is_composed_are_said_out_and_recursion_is_not() -> None:
+def test_references_and_composition_are_inlined_and_recursion_is_dropped() -> None:
     made = strict_schema(
         {
             "type": "object",
@@ -134,13 +134,13 @@ def test_references_and_what_is_composed_are_said_out_and_recursion_is_not() -> 
             },
         }
     )
-    strict = taken(made)
+    strict = checked(made)
     assert list(strict["properties"]["tree"]["properties"]) == ["v"]
     assert list(strict["properties"]["both"]["properties"]) == ["a", "b"]
     assert ("/$defs/tree", "$ref") in lost(made)
 
 
-def test_where_a_required_key_cannot_be_said_there_is_no_strict_schema() -> None:
+def test_without_a_strict_form_for_a_required_key_there_is_no_strict_schema() -> None:
     for inner in ({"type": "object"}, {"type": "array"}, {"$ref": "#"}, {"enum": [[1]]}):
         made = strict_schema({"type": "object", "properties": {"x": inner}, "required": ["x"]})
         assert made.schema is None, inner

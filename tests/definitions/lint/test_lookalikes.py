@@ -1,4 +1,4 @@
-"""Which tools are taken for one another, and that looking for them does not grow with the square of the catalog."""
+"""Tools that a model may confuse. The search for them does not grow with the square of the catalog."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def findings(*tools: Tool, rule: str = "near-duplicate") -> list[Finding]:
         (tool("a.🙂", ""), tool("b.🙂", "")),
     ],
 )
-def test_tools_of_which_everything_is_nearly_the_same_are_one_finding(one: Tool, other: Tool) -> None:
+def test_nearly_identical_tools_are_one_finding(one: Tool, other: Tool) -> None:
     assert groups(one, other) == [tuple(sorted((one.id, other.id)))]
 
 
@@ -60,11 +60,11 @@ def test_tools_of_which_everything_is_nearly_the_same_are_one_finding(one: Tool,
         (tool("a.followers", "Lists them, newest first."), tool("a.followings", "Lists them, newest first.")),
     ],
 )  # fmt: skip
-def test_tools_that_something_sets_apart_are_passed(one: Tool, other: Tool) -> None:
+def test_tools_with_a_clear_difference_have_no_finding(one: Tool, other: Tool) -> None:
     assert groups(one, other) == []
 
 
-def test_what_is_the_same_is_told() -> None:
+def test_a_finding_says_what_the_tools_have_in_common() -> None:
     (exact,) = findings(tool("a.search_issues"), tool("b.search_issues"))
     assert exact.problem.text == (
         "too similar to `b.search_issues`: same name, description and parameters. A model cannot tell them apart"
@@ -73,7 +73,7 @@ def test_what_is_the_same_is_told() -> None:
     assert "they share the words of their names, 8" in nearly.problem.text
 
 
-def test_a_description_that_was_copied_to_another_tool_is_told_once_for_all_of_them() -> None:
+def test_a_description_shared_by_several_tools_is_reported_once() -> None:
     copied = [tool(f"a.list_{name}", SEARCH, name) for name in ("boards", "teams", "users")]
     assert groups(*copied, rule="same-description") == [("a.list_boards", "a.list_teams", "a.list_users")]
     assert groups(tool("a.list_teams"), tool("b.list_users"), rule="same-description") == []
@@ -86,7 +86,7 @@ def test_all_identical_tools_are_one_finding() -> None:
     assert group[0] == "s0000.search_issues"
 
 
-def test_what_is_found_depends_on_the_tools_and_not_on_their_order() -> None:
+def test_the_findings_do_not_depend_on_the_order_of_the_tools() -> None:
     rnd = random.Random(7)
     words = [f"word{chr(97 + number // 26)}{chr(97 + number % 26)}" for number in range(400)]
     tools = [tool(f"s.{words[at]}_{words[-at]}", " ".join(rnd.sample(words, 12))) for at in range(1, 150)]
@@ -98,7 +98,7 @@ def test_what_is_found_depends_on_the_tools_and_not_on_their_order() -> None:
     assert sorted(groups(*catalog)) == sorted(expected)
 
 
-def test_a_catalog_of_one_template_is_compared_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_made_from_one_template_are_compared_a_limited_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     from toolcrib.definitions.lint import lookalikes
 
     compared = 0
