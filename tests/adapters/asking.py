@@ -1,4 +1,4 @@
-"""Requests to adapters, and what their failures are held against."""
+"""Requests to adapters, and helpers to check their failures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def asked(
 
 
 def answered(turn: ModelTurn, *revealed: ToolSpec) -> tuple[Message, ...]:
-    """The turn's message, and an answer to each of its calls; reading a section reveals tools."""
+    """Return the turn's message and an answer to each call; reading a section reveals tools."""
     return turn.message, *(
         ToolMessage(call.id, call.name, f"Did {call.name}.", revealed=revealed if call.name == READ.name else ())
         for call in turn.message.calls
@@ -38,7 +38,7 @@ def answered(turn: ModelTurn, *revealed: ToolSpec) -> tuple[Message, ...]:
 
 
 def unheard(_: str) -> None:
-    """Listens to what is streamed, and keeps nothing."""
+    """Ignore streamed text."""
 
 
 async def failure(adapter: Responder, request: ModelRequest, *, streamed: bool = False) -> ProviderFailed:
@@ -48,12 +48,12 @@ async def failure(adapter: Responder, request: ModelRequest, *, streamed: bool =
 
 
 def connections(server: VendorServer) -> int:
-    """How many this process holds open to a server."""
+    """Count the connections of this process to a server."""
     port = int(server.url.rpartition(":")[2])
     held = psutil.Process().net_connections("tcp")
     return sum(bool(each.raddr) and each.raddr[1] == port for each in held)
 
 
 def is_prefix(shorter: Sequence[Any], longer: Sequence[Any]) -> bool:
-    """As bytes, item by item."""
+    """Compare item by item, as JSON."""
     return [json.dumps(item) for item in shorter] == [json.dumps(item) for item in longer[: len(shorter)]]

@@ -1,6 +1,6 @@
-"""A program with OpenTelemetry's SDK in it, in which an agent of Pydantic AI opens two tools and calls one.
+"""A program with OpenTelemetry's SDK in which a Pydantic AI agent expands two tools and calls one.
 
-A process of its own, since providers are set once for all of it.
+It runs as a separate process, because OpenTelemetry providers are global.
 """
 
 from __future__ import annotations

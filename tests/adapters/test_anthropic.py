@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 DEFERRED_ADD = ToolSpec(ADD.name, ADD.description, ADD.input_schema, is_deferred=True)
 BOUND_MODEL = "claude-opus-5-5"
-"""Takes its thoughts back only under the prompt and tools that it had them under."""
+"""This model accepts its thinking blocks only with the same prompt and tools."""
 
 TWO_CALLS = Turn(
     ("Two ", "calls."),
@@ -68,7 +68,7 @@ def text(said: str) -> Json:
 
 
 @pytest.mark.parametrize("listens", [False, True])
-async def test_a_turn_has_its_text_its_calls_and_its_usage(listens: bool) -> None:
+async def test_a_turn_has_text_calls_and_usage(listens: bool) -> None:
     heard: list[str] = []
     async with AnthropicServer([TWO_CALLS]) as server, adapter(server) as model:
         turn = await model.respond(asked(), heard.append if listens else None)
@@ -79,7 +79,7 @@ async def test_a_turn_has_its_text_its_calls_and_its_usage(listens: bool) -> Non
     assert heard == (["Two ", "calls."] if listens else [])
 
 
-async def test_what_is_sent_is_marked_for_the_cache_where_it_does_not_move() -> None:
+async def test_stable_parts_of_a_request_are_marked_for_caching() -> None:
     async with AnthropicServer([Turn("Hi."), Turn("Hi.")]) as server, adapter(server) as model:
         await model.respond(asked())
         await model.respond(asked(tools=(), system=""))
@@ -98,7 +98,7 @@ async def test_what_is_sent_is_marked_for_the_cache_where_it_does_not_move() -> 
     }
 
 
-async def test_thoughts_go_back_whole_with_the_answers_to_all_calls() -> None:
+async def test_thinking_is_sent_back_complete_with_the_results_of_all_calls() -> None:
     async with AnthropicServer([TWO_CALLS, Turn("Done.")]) as server, adapter(server, BOUND_MODEL) as model:
         turn = await model.respond(asked())
         saved = json.loads(json.dumps(turn.message.native))
@@ -128,7 +128,7 @@ async def test_thoughts_go_back_whole_with_the_answers_to_all_calls() -> None:
         ("deepseek-chat", Delivery.INJECT),
     ],
 )
-async def test_tools_are_deferred_where_the_model_can(model: str, delivery: Delivery) -> None:
+async def test_tools_are_deferred_if_the_model_supports_it(model: str, delivery: Delivery) -> None:
     async with (
         AnthropicAdapter(model, api_key="any") as plain,
         AnthropicAdapter(model, api_key="any", delivery=Delivery.PROXY) as own,
@@ -137,7 +137,7 @@ async def test_tools_are_deferred_where_the_model_can(model: str, delivery: Deli
         assert own.delivery is Delivery.PROXY
 
 
-async def test_a_list_of_deferred_tools_alone_is_not_sent() -> None:
+async def test_a_request_with_only_deferred_tools_is_refused_before_sending() -> None:
     async with AnthropicServer([Turn("Hi.")]) as server, adapter(server) as model:
         failed = await failure(model, asked(tools=[DEFERRED_ADD]))
 
@@ -146,7 +146,7 @@ async def test_a_list_of_deferred_tools_alone_is_not_sent() -> None:
     assert not server.requests
 
 
-async def test_a_conversation_that_another_vendor_began_goes_on() -> None:
+async def test_a_conversation_started_with_a_different_vendor_can_continue() -> None:
     told = (
         AssistantMessage("Hm.", (ToolCall("call:1", "read_section", "{"),), {"openai_responses": [{"type": "x"}]}),
         ToolMessage("call:1", "read_section", "No such section.", is_error=True),
@@ -158,7 +158,7 @@ async def test_a_conversation_that_another_vendor_began_goes_on() -> None:
     assert server.requests[0].content["messages"][1]["content"][1]["input"] == {"malformed": "{"}
 
 
-async def test_half_a_surrogate_pair_is_sent_as_a_question_mark() -> None:
+async def test_half_of_a_surrogate_pair_is_sent_as_a_question_mark() -> None:
     told = (AssistantMessage("", (ToolCall("1", "add", "{}"),)), ToolMessage("1", "add", "a\ud800b"))
     async with AnthropicServer([Turn("Hi.")]) as server, adapter(server) as model:
         await model.respond(asked(HELLO, *told))
@@ -166,7 +166,7 @@ async def test_half_a_surrogate_pair_is_sent_as_a_question_mark() -> None:
     assert server.requests[0].content["messages"][-1]["content"][0]["content"] == [text("a?b")]
 
 
-async def test_an_answer_of_a_form_is_asked_for_where_the_model_knows_how() -> None:
+async def test_structured_output_is_requested_if_the_model_and_schema_support_it() -> None:
     schema = {
         "type": "object",
         "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
@@ -189,7 +189,7 @@ async def test_an_answer_of_a_form_is_asked_for_where_the_model_knows_how() -> N
     assert "output_config" not in old_one
 
 
-async def test_a_refusal_and_an_answer_that_was_cut_off_say_so() -> None:
+async def test_refusals_and_truncated_answers_are_reported_by_the_stop_reason() -> None:
     script = [
         Turn("I will not.", (Call("add"),), stop="refused"),
         Turn("Half an ans", stop="length"),
@@ -205,7 +205,7 @@ async def test_a_refusal_and_an_answer_that_was_cut_off_say_so() -> None:
     assert (thinking.stop, thinking.message.text) == (Stop.LENGTH, "")
 
 
-# -- a whole prompt ---------------------------------------------------------------------------------------------------
+# -- complete prompts -------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -253,7 +253,7 @@ PLAY = (
 
 
 async def execute(server: AnthropicServer, model: AnthropicAdapter, *, evaluations: int = 1) -> list[object]:
-    """What happened in as many evaluations of the template, each of which has to come to its answer."""
+    """Run the template several times, check each answer, and return the events."""
     happened: list[object] = []
     async with Toolcrib() as crib, model:
         session = crib.session()
@@ -266,12 +266,12 @@ async def execute(server: AnthropicServer, model: AnthropicAdapter, *, evaluatio
 
 
 def cached(body: Json) -> bytes:
-    """A request in the order in which the vendor caches it, without its closing bracket."""
+    """Serialize a request in the order in which the vendor caches it, without its closing bracket."""
     parts = (json.dumps(body[name], separators=(",", ":")) for name in ("tools", "system", "messages"))
     return "".join(parts).encode().removesuffix(b"]")
 
 
-async def test_deferred_tools_are_revealed_where_a_section_is_read_and_nothing_before_changes() -> None:
+async def test_reading_a_section_reveals_deferred_tools_and_keeps_the_request_prefix() -> None:
     async with AnthropicServer(PLAY) as server:
         happened = await execute(server, adapter(server, BOUND_MODEL))
 
@@ -293,7 +293,7 @@ async def test_deferred_tools_are_revealed_where_a_section_is_read_and_nothing_b
     assert all("thinking" not in body for body in bodies)
 
 
-async def test_an_old_model_is_given_a_longer_list() -> None:
+async def test_an_older_model_gets_new_tools_at_the_end_of_the_list() -> None:
     async with AnthropicServer(PLAY) as server:
         happened = await execute(server, adapter(server, "claude-opus-4-1"))
 
@@ -314,7 +314,7 @@ DROPPING = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "d
 
 
 @pytest.mark.parametrize("delivery", [Delivery.INJECT, Delivery.RESTART])
-async def test_thoughts_under_other_tools_or_another_prompt_are_dropped_by_the_vendor(delivery: Delivery) -> None:
+async def test_thinking_under_different_tools_or_prompt_is_dropped_by_the_vendor(delivery: Delivery) -> None:
     async with AnthropicServer(PLAY) as server:
         happened = await execute(server, adapter(server, BOUND_MODEL, delivery=delivery))
 
@@ -327,7 +327,7 @@ async def test_thoughts_under_other_tools_or_another_prompt_are_dropped_by_the_v
     )
 
 
-async def test_a_session_goes_on_with_thoughts_of_before_the_prompt_changed() -> None:
+async def test_a_session_continues_with_thinking_from_before_a_prompt_change() -> None:
     async with AnthropicServer([*PLAY, Turn('{"total": 42}', reasoning="Again.")]) as server:
         await execute(server, adapter(server, BOUND_MODEL), evaluations=2)
 
@@ -337,7 +337,7 @@ async def test_a_session_goes_on_with_thoughts_of_before_the_prompt_changed() ->
     assert b"tool_reference" not in server.requests[4].body
 
 
-async def test_a_model_that_does_not_bind_its_thoughts_is_sent_them_as_they_are() -> None:
+async def test_a_model_without_thinking_binding_gets_its_thinking_back_unchanged() -> None:
     async with AnthropicServer(PLAY) as server:
         await execute(server, adapter(server, delivery=Delivery.INJECT))
 
@@ -345,7 +345,7 @@ async def test_a_model_that_does_not_bind_its_thoughts_is_sent_them_as_they_are(
     assert b'"signature"' in server.requests[3].body
 
 
-async def test_a_request_that_failed_is_sent_again() -> None:
+async def test_a_failed_request_is_retried_with_the_same_body() -> None:
     first, *rest = PLAY
     overloaded = Failure(529, headers={"retry-after": "0"})
     script: list[Step] = [overloaded, Failure(429, headers={"retry-after-ms": "1"}), first, *rest]
@@ -362,7 +362,7 @@ async def test_a_request_that_failed_is_sent_again() -> None:
         "Schemas contains too many parameters with union types.",
     ],
 )
-async def test_a_schema_that_is_too_large_for_the_vendor_is_sent_no_more(said: str) -> None:
+async def test_a_schema_that_is_too_large_for_the_vendor_is_omitted_on_retry(said: str) -> None:
     first, *rest = PLAY
     async with AnthropicServer([Failure(400, said), first, *rest]) as server:
         await execute(server, adapter(server))
@@ -370,7 +370,7 @@ async def test_a_schema_that_is_too_large_for_the_vendor_is_sent_no_more(said: s
     assert ["output_config" in request.content for request in server.requests] == [True, *[False] * len(PLAY)]
 
 
-async def test_a_tool_that_the_vendor_refuses_is_no_reason_to_ask_again() -> None:
+async def test_a_tool_refused_by_the_vendor_is_not_retried() -> None:
     refusal = Failure(400, "tools.0.custom.input_schema: JSON schema is invalid")
     schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     async with AnthropicServer([refusal]) as server, adapter(server) as model:
@@ -402,7 +402,7 @@ async def test_a_tool_that_the_vendor_refuses_is_no_reason_to_ask_again() -> Non
         (Failure(409), "refused the request", True, None),
     ],
 )
-async def test_a_failure_says_what_to_do_and_whether_to_ask_again(
+async def test_an_error_says_what_to_do_and_whether_to_retry(
     said: Failure, what_to_do: str, retryable: bool, retry_after_s: float | None
 ) -> None:
     failed = await failing([said])
@@ -414,7 +414,7 @@ async def test_a_failure_says_what_to_do_and_whether_to_ask_again(
 
 
 @pytest.mark.parametrize("events", [0, 1, 5, 20])
-async def test_a_stream_that_is_cut_may_be_asked_for_again(events: int) -> None:
+async def test_an_interrupted_stream_is_retryable(events: int) -> None:
     failed = await failing([Cut(TWO_CALLS, events)])
 
     assert failed.retryable
@@ -442,7 +442,7 @@ async def answer_of(body: bytes, media_type: str = "text/event-stream") -> Provi
         ("invalid_request_error", "refused the request", False),
     ],
 )
-async def test_a_failure_in_the_middle_of_a_stream_says_what_to_do(kind: str, what_to_do: str, retryable: bool) -> None:
+async def test_an_error_in_the_middle_of_a_stream_says_what_to_do(kind: str, what_to_do: str, retryable: bool) -> None:
     failed = await answer_of(START + event("error", error={"type": kind, "message": "Broken."}))
 
     assert what_to_do in failed.message
@@ -450,7 +450,7 @@ async def test_a_failure_in_the_middle_of_a_stream_says_what_to_do(kind: str, wh
     assert failed.retryable is retryable
 
 
-async def test_a_stream_that_ends_without_saying_why_was_lost() -> None:
+async def test_a_stream_without_a_stop_reason_counts_as_interrupted() -> None:
     failed = await answer_of(START)
 
     assert "closed the connection" in failed.message
@@ -468,14 +468,14 @@ async def test_a_stream_that_ends_without_saying_why_was_lost() -> None:
         (event("content_block_delta", index=3, delta={"type": "text_delta"}), "text/event-stream"),
     ],
 )
-async def test_a_server_that_answers_something_else_is_told_of(body: bytes, media_type: str) -> None:
+async def test_a_server_that_is_not_the_anthropic_api_is_reported(body: bytes, media_type: str) -> None:
     failed = await answer_of(body, media_type)
 
     assert "did not answer like the Anthropic API" in failed.message
     assert not failed.retryable
 
 
-async def test_a_server_that_is_not_there_may_be_asked_again() -> None:
+async def test_an_unreachable_server_is_a_retryable_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     async with AnthropicAdapter("claude-opus-4-8", api_key="any", base_url=f"http://127.0.0.1:{port}") as model:
@@ -485,7 +485,7 @@ async def test_a_server_that_is_not_there_may_be_asked_again() -> None:
     assert "cannot be reached" in failed.message
 
 
-async def test_silence_ends_after_its_time() -> None:
+async def test_a_silent_server_is_a_retryable_error_after_the_timeout() -> None:
     async with AnthropicServer([Silence()]) as server, adapter(server, timeout_s=0.01) as model:
         failed = await failure(model, asked())
 
@@ -493,7 +493,7 @@ async def test_silence_ends_after_its_time() -> None:
     assert "sent nothing for 0.01 s" in failed.message
 
 
-async def test_whoever_is_cancelled_stops_waiting() -> None:
+async def test_cancelling_a_request_stops_waiting() -> None:
     async with AnthropicServer([Silence()]) as server, adapter(server) as model:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
@@ -504,7 +504,7 @@ async def test_whoever_is_cancelled_stops_waiting() -> None:
     assert scope.cancelled_caught
 
 
-async def test_what_a_listener_raises_is_its_own() -> None:
+async def test_an_exception_of_a_text_listener_is_not_wrapped() -> None:
     def listen(_: str) -> None:
         raise KeyError("mine")
 
@@ -513,7 +513,7 @@ async def test_what_a_listener_raises_is_its_own() -> None:
             await model.respond(asked(), listen)
 
 
-async def test_the_sdk_tells_no_spans_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_sdk_records_no_telemetry_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     spans, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
 
@@ -527,10 +527,10 @@ async def test_the_sdk_tells_no_spans_of_its_own(monkeypatch: pytest.MonkeyPatch
     assert not spans.get_finished_spans()
 
 
-# -- its making -------------------------------------------------------------------------------------------------------
+# -- creating the adapter ---------------------------------------------------------------------------------------------
 
 
-async def test_it_can_be_entered_again_after_it_was_left() -> None:
+async def test_an_adapter_can_be_entered_again_after_it_was_closed() -> None:
     async with AnthropicServer([Turn("One."), Turn("Two.")]) as server:
         model = adapter(server)
         async with model:
@@ -550,7 +550,7 @@ def without_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_key")
-async def test_without_a_key_it_says_where_one_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_api_key_is_reported_with_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProviderFailed, match="set ANTHROPIC_API_KEY"):
         AnthropicAdapter("claude-opus-4-8")
 
@@ -560,7 +560,7 @@ async def test_without_a_key_it_says_where_one_is_set(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("without_key")
-async def test_credentials_that_cannot_be_read_are_told_of_when_they_are_used(
+async def test_unreadable_credentials_are_reported_when_they_are_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_IDENTITY_TOKEN_FILE", str(tmp_path / "none.txt"))
@@ -573,7 +573,7 @@ async def test_credentials_that_cannot_be_read_are_told_of_when_they_are_used(
     assert "none.txt" in failed.message
 
 
-async def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_sdk_is_reported_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "anthropic", None)
 
     with pytest.raises(InvalidConfig, match=r"pip install 'toolcrib\[anthropic\]'"):

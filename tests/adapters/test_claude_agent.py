@@ -1,4 +1,4 @@
-"""Claude through the program of the Claude Agent SDK: the real one, against Anthropic's API on this machine."""
+"""Claude through the program of the Claude Agent SDK: the real program, against a local server for Anthropic's API."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def is_program_there() -> bool:
 with_program = pytest.mark.skipif(not is_program_there(), reason="the Claude Agent SDK has no program here: make .venv")
 
 
-# -- what is asked ----------------------------------------------------------------------------------------------------
+# -- prompts and tools ------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Work:
-    """Tools, and how they were called."""
+    """Tools, and a record of their calls."""
 
     done: list[str] = field(default_factory=list[str])
     began: anyio.Event = field(default_factory=anyio.Event)
@@ -118,7 +118,7 @@ def answering(kind: type[Any]) -> Prompt[Any]:
 
 
 def closed(work: Work) -> Prompt[str]:
-    """Two sections, one within the other, and a tool behind each."""
+    """A prompt with two nested sections, each with a tool."""
     summary = SectionVisibility.SUMMARY
     products = MarkdownSection("Products", "products", "Multiply.", "Of products.", summary, tools=[work.multiply])
     sums = MarkdownSection("Sums", "sums", "Add.", "Of sums.", summary, tools=[work.add], children=[products])
@@ -135,7 +135,7 @@ def adapter(server: AnthropicServer, **given: Any) -> ClaudeAgentAdapter:
 
 @dataclass(frozen=True)
 class Told:
-    """One answer, how it came about, and what was sent for it."""
+    """One answer, its session, and the requests sent for it."""
 
     answer: PromptResponse[Any]
     session: Session
@@ -147,12 +147,12 @@ class Told:
         return results(self.session.conversation.state)
 
     def sent(self, number: int) -> str:
-        """A request without what the program adds to it."""
+        """Return a request without the parts that the program adds."""
         content = self.server.requests[number].content
         return json.dumps([content["system"][2:], content["messages"]])
 
     def tools(self, number: int) -> list[str]:
-        """By their names, in the order of which the program sends them."""
+        """Return the names of the tools, in the order in which the program sends them."""
         return [tool["name"] for tool in self.server.requests[number].content.get("tools", ())]
 
 
@@ -191,14 +191,14 @@ def files(folder: Path) -> list[Path]:
 
 
 def programs() -> set[int]:
-    """The processes that this one started."""
+    """Return the running child processes."""
     return {process.pid for process in psutil.Process().children(recursive=True) if is_running(process.pid)}
 
 
 # -- without the program ----------------------------------------------------------------------------------------------
 
 
-def test_only_a_restart_or_a_proxy_brings_in_tools() -> None:
+def test_only_restart_and_proxy_are_supported_as_delivery() -> None:
     assert ClaudeAgentAdapter(MODEL).delivery is Delivery.RESTART
     assert not ClaudeAgentAdapter(MODEL).supports_dynamic_tools
     assert ClaudeAgentAdapter(MODEL, delivery=Delivery.PROXY).supports_dynamic_tools
@@ -207,13 +207,13 @@ def test_only_a_restart_or_a_proxy_brings_in_tools() -> None:
             ClaudeAgentAdapter(MODEL, delivery=delivery)
 
 
-def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_sdk_is_reported_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
     with pytest.raises(InvalidConfig, match=r"toolcrib\[claude\]"):
         ClaudeAgentAdapter(MODEL)
 
 
-def test_what_was_said_before_stands_line_by_line_and_nothing_in_it_can_pass_for_a_line() -> None:
+def test_earlier_messages_are_written_as_json_lines() -> None:
     calls = (ToolCall("1", "add", '{"a": 1}'), ToolCall("2", "add", "{"))
     said = [
         UserMessage("Sum."),
@@ -234,7 +234,7 @@ def test_what_was_said_before_stands_line_by_line_and_nothing_in_it_can_pass_for
     assert first_request([UserMessage("Sum.")]) == "Sum."
 
 
-def test_what_was_said_before_is_told_up_to_a_length_the_newest_of_it() -> None:
+def test_earlier_messages_are_shortened_to_the_newest_ones() -> None:
     turns = 20
     said = [
         message
@@ -252,14 +252,14 @@ def test_what_was_said_before_is_told_up_to_a_length_the_newest_of_it() -> None:
     assert '"tool_0"' not in told
 
 
-# -- with it ----------------------------------------------------------------------------------------------------------
+# -- with the program -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.interop
 @with_program
 @pytest.mark.anyio
 class TestTheProgram:
-    async def test_a_plain_answer_comes_as_it_is_written(self) -> None:
+    async def test_a_plain_answer_is_streamed(self) -> None:
         script = [Turn(("It is ", "four."), usage=vendor_server.TokenUsage(100, 20, 64))]
         told = await asked(script, prompt(), request="What is /2 + @2?")
 
@@ -273,7 +273,7 @@ class TestTheProgram:
         assert "Reckon by hand." in told.sent(0)
         assert told.tools(0) == []
 
-    async def test_half_a_surrogate_pair_and_a_prompt_of_any_length_can_be_sent(self) -> None:
+    async def test_lone_surrogates_and_prompts_of_any_length_can_be_sent(self) -> None:
         text = "Reckon by hand. \ud83d" * 20_000
         long = PromptTemplate[str]("test", "long", [MarkdownSection("Sums", "sums", text)]).bind()
         told = await asked([Turn("Four.")], long, request="What is \udc4d?")
@@ -281,7 +281,7 @@ class TestTheProgram:
         assert "What is ??" in told.sent(0)
 
     @pytest.mark.parametrize("is_logged_in", [False, True])
-    async def test_it_speaks_to_the_api_alone_and_knows_nothing_of_anybodys_home(
+    async def test_the_program_contacts_only_the_api_and_ignores_personal_configuration(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_logged_in: bool
     ) -> None:
         home, work = tmp_path / "home", tmp_path / "work"
@@ -294,7 +294,7 @@ class TestTheProgram:
         before = files(tmp_path)
         monkeypatch.setenv("HOME", str(home))
         monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "moo")
-        # Without a key it is where whoever logged in left theirs.
+        # Without a key, the program uses the credentials of a login.
         env = {"CLAUDE_CONFIG_DIR": str(home / ".claude")} if is_logged_in else {}
 
         script = [Turn(calls=(call("add", a=1, b=2),)), Turn("Three.")]
@@ -313,7 +313,7 @@ class TestTheProgram:
         else:
             assert files(tmp_path) == before
 
-    async def test_a_tool_is_called_by_the_one_way_of_calling(self) -> None:
+    async def test_a_tool_call_runs_through_the_session(self) -> None:
         work = Work()
         script = [Turn(("Let me ", "see."), (call("add", a=1, b=2),), reasoning="Hm."), Turn("Three.")]
         told = await asked(script, prompt(work.add))
@@ -328,12 +328,12 @@ class TestTheProgram:
         assert told.answer.usage == Usage(20, 10)
         assert told.session.conversation.state.turns == 2
 
-    async def test_calls_of_one_turn_run_side_by_side(self) -> None:
+    async def test_calls_of_one_turn_run_concurrently(self) -> None:
         work = Work()
         told = await asked([Turn(calls=(call("meet"), call("meet"))), Turn("Done.")], prompt(work.meet))
         assert told.results == ["met", "met"]
 
-    async def test_what_cannot_be_called_is_told_and_runs_nothing(self) -> None:
+    async def test_invalid_calls_are_answered_with_errors_and_run_nothing(self) -> None:
         work = Work()
         unknown = (Call("nowhere", offered=False), Call("mcp__crib__nowhere", offered=False))
         bare = Call("add", '{"a": 1, "b": 2}', offered=False)
@@ -350,7 +350,7 @@ class TestTheProgram:
         assert all(answer.is_error for answer in answers)
 
     @pytest.mark.parametrize("max_result_chars", [200_000, 10_000_000])
-    async def test_a_long_answer_reaches_the_model_as_far_as_it_may(self, max_result_chars: int) -> None:
+    async def test_a_long_result_reaches_the_model_up_to_its_limit(self, max_result_chars: int) -> None:
         script = [Turn(calls=(call("print", pages=1_000_000), call("print", pages=0))), Turn("Done.")]
         config = InnerLoopConfig(retries=0, max_result_chars=max_result_chars)
         told = await asked(script, prompt(Work().print), config=config)
@@ -360,7 +360,7 @@ class TestTheProgram:
         assert told.results[1] == ""
         assert json.dumps(told.results[0]) in told.sent(1)
 
-    async def test_a_section_within_a_section_opens_by_two_restarts_and_no_call_is_made_twice(self) -> None:
+    async def test_a_nested_section_opens_with_two_restarts_and_no_call_runs_twice(self) -> None:
         work = Work()
         script = [
             Turn("Hm.", (call("read_section", section_key="sums"),)),
@@ -387,7 +387,7 @@ class TestTheProgram:
             assert part in json.dumps(again)
         assert "6 times 7 is 42" in told.sent(3)
 
-    async def test_as_a_proxy_one_program_does_with_one_list_of_tools(self) -> None:
+    async def test_as_a_proxy_one_program_runs_with_a_constant_tool_list(self) -> None:
         work, session = Work(), Toolcrib().session()
 
         def script() -> Iterator[Step]:
@@ -405,7 +405,7 @@ class TestTheProgram:
         lists = [told.tools(number) for number in range(4)]
         assert lists == [["mcp__crib__call_tool", "mcp__crib__read_section"]] * 4
 
-    async def test_after_the_last_turn_that_it_may_take_its_calls_are_run_and_no_more_is_asked(self) -> None:
+    async def test_calls_of_the_last_allowed_turn_are_run_and_no_further_request_is_sent(self) -> None:
         work, session = Work(), Toolcrib().session()
         again = Turn(calls=(call("add", a=1, b=2),))
         async with AnthropicServer(lambda _: again) as server, adapter(server) as claude:
@@ -420,7 +420,7 @@ class TestTheProgram:
         check_answered(session.conversation.state)
         assert programs() == set()
 
-    async def test_when_the_time_is_up_no_process_is_left(self) -> None:
+    async def test_no_process_remains_after_the_time_limit(self) -> None:
         session = Toolcrib().session()
         async with AnthropicServer([Silence()]) as server, adapter(server) as claude:
             with pytest.raises(BudgetExceeded, match="time limit"):
@@ -429,7 +429,7 @@ class TestTheProgram:
         assert programs() == set()
 
     @pytest.mark.parametrize("during", ["a call", "a request"])
-    async def test_cancelling_it_ends_the_program_and_answers_every_call(self, during: str) -> None:
+    async def test_cancelling_ends_the_program_and_answers_every_call(self, during: str) -> None:
         work, session, running = Work(), Toolcrib().session(), set[int]()
         steps: list[Step] = [Turn(calls=(call("wait"), call("add", a=1, b=2)))]
         if during == "a request":
@@ -454,7 +454,7 @@ class TestTheProgram:
         assert ("was cancelled" in told) == (during == "a call")
         check_answered(session.conversation.state)
 
-    async def test_a_killed_program_fails_and_the_saved_session_is_gone_on_with(self) -> None:
+    async def test_after_the_program_was_killed_the_saved_session_can_continue(self) -> None:
         work, session = Work(), Toolcrib().session()
         script = [Turn(calls=(call("add", a=1, b=2),)), Silence(), Turn("Three.")]
         async with AnthropicServer(script) as server, adapter(server) as claude:
@@ -484,7 +484,7 @@ class TestTheProgram:
         assert "Not heard." not in asked_anew
         check_answered(resumed.conversation.state)
 
-    async def test_calls_that_were_left_open_are_run_before_the_model_is_asked_again(self) -> None:
+    async def test_open_calls_of_a_saved_session_run_before_the_next_request(self) -> None:
         work, session = Work(), Toolcrib().session()
         async with AnthropicServer([Turn(calls=(call("add", a=1, b=2),))]) as server, adapter(server) as claude:
             saved: list[str] = []
@@ -497,14 +497,14 @@ class TestTheProgram:
         assert work.done == ["add 1 2"] * 2
         assert "1 and 2 make 3" in told.sent(0)
 
-    async def test_a_second_request_in_a_session_knows_of_the_first(self) -> None:
+    async def test_a_second_request_of_a_session_includes_the_first(self) -> None:
         first = await asked([Turn("Four.")], prompt(), request="Two and two?")
         told = await asked([Turn("Five.")], prompt(), request="And one?", session=first.session)
         for part in ("Two and two?", "Four.", "And one?"):
             assert part in told.sent(0)
         assert told.answer.output == "Five."
 
-    async def test_an_answer_of_a_type_is_asked_for_by_its_schema(self) -> None:
+    async def test_typed_output_is_requested_with_its_schema(self) -> None:
         script = [
             Turn("I shall.", (Call("StructuredOutput", '{"total": "four"}'),)),
             Turn(calls=(Call("StructuredOutput", '{"total": 4}'),)),
@@ -525,7 +525,7 @@ class TestTheProgram:
         ],
         ids=["list", "pattern", "tuple"],
     )
-    async def test_types_whose_schemas_the_program_does_not_take_are_answered_too(
+    async def test_types_with_schemas_that_the_program_refuses_are_supported(
         self, kind: Any, written: Any, meant: Any
     ) -> None:
         told = await asked([Turn(calls=(Call("StructuredOutput", json.dumps(written)),))], answering(kind))
@@ -534,7 +534,7 @@ class TestTheProgram:
         else:
             assert told.answer.output == meant
 
-    async def test_an_answer_that_the_schema_takes_and_the_type_does_not_is_repaired(self) -> None:
+    async def test_output_that_matches_the_schema_but_not_the_type_is_repaired(self) -> None:
         script = [
             Turn(calls=(Call("StructuredOutput", '{"kind": "cat", "name": "Tom 2"}'),)),
             Turn(calls=(Call("StructuredOutput", '{"kind": "cat", "name": "Tom"}'),)),
@@ -544,7 +544,7 @@ class TestTheProgram:
         assert "does not have the required form" in told.sent(1)
         assert len(told.session.conversation.state.messages) == 4
 
-    async def test_a_model_that_never_gives_the_answer_is_given_up(self) -> None:
+    async def test_a_model_without_valid_output_is_stopped_at_the_repair_limit(self) -> None:
         wrong = Turn(calls=(Call("StructuredOutput", '{"total": "four"}'),))
         session = Toolcrib().session()
         async with AnthropicServer([wrong] * 9) as server, adapter(server) as claude:
@@ -564,13 +564,15 @@ class TestTheProgram:
         ],
         ids=lambda value: value.status if isinstance(value, Failure) else None,
     )
-    async def test_what_the_api_refuses_is_told(self, failure: Failure, retryable: bool, said: str) -> None:
+    async def test_an_error_of_the_api_is_reported(self, failure: Failure, retryable: bool, said: str) -> None:
         with pytest.raises(ProviderFailed, match=said) as failed:
             await asked(lambda _: failure, prompt())
         assert failed.value.retryable is retryable
         assert failed.value.details["status"] == failure.status
 
-    async def test_without_a_key_it_says_what_to_pass(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_missing_api_key_is_reported_with_the_variable_to_set(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("HOME", str(tmp_path))
@@ -581,7 +583,7 @@ class TestTheProgram:
         assert not failed.value.retryable
         assert server.requests == []
 
-    async def test_calls_in_a_message_that_is_lost_half_way_are_run_where_they_are_whole(self) -> None:
+    async def test_complete_calls_of_an_interrupted_message_are_run(self) -> None:
         work, session, heard = Work(), Toolcrib().session(), anyio.Event()
         async with Losing(heard, [Turn("Three.")]) as server, adapter(server) as claude:
             answer = await claude.evaluate(prompt(work.add), session=session, on_text=lambda _: heard.set())
@@ -592,7 +594,7 @@ class TestTheProgram:
         check_answered(session.conversation.state)
 
     @pytest.mark.parametrize("asks_for_more", [False, True])
-    async def test_what_does_not_come_as_a_stream_is_not_taken(self, asks_for_more: bool) -> None:
+    async def test_a_fallback_answer_without_a_stream_is_refused(self, asks_for_more: bool) -> None:
         lost = Cut(Turn("Half an answer."), events=1)
         env = {"CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "0"} if asks_for_more else {}
         session = Toolcrib().session()
@@ -603,23 +605,23 @@ class TestTheProgram:
         streamed = [recorded.content.get("stream", False) for recorded in server.requests]
         assert streamed == [True, True, False][: 3 if asks_for_more else 2]
 
-    async def test_the_program_tries_again_as_often_as_it_may(self) -> None:
+    async def test_the_program_retries_up_to_the_configured_number(self) -> None:
         script = [Failure(529), Cut(Turn("Half an answer."), events=3), Turn("Whole.")]
         told = await asked(script, prompt(), config=InnerLoopConfig(retries=2))
         assert told.answer.output == "Whole."
 
     @pytest.mark.parametrize("stop", ["length", "refused"])
-    async def test_an_answer_that_is_none_ends_it(self, stop: Literal["length", "refused"]) -> None:
+    async def test_a_truncated_or_refused_answer_ends_the_evaluation(self, stop: Literal["length", "refused"]) -> None:
         kind = BudgetExceeded if stop == "length" else ProviderFailed
         with pytest.raises(kind, match="cut off" if stop == "length" else "refused"):
             await asked([Turn("Well", stop=stop), *[Turn("more")] * 5], prompt())
         assert programs() == set()
 
-    async def test_where_there_is_no_program_it_says_so(self, tmp_path: Path) -> None:
+    async def test_a_missing_program_is_reported(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidConfig, match="was not found"):
             await asked([], prompt(), program=tmp_path / "claude")
 
-    async def test_a_program_that_cannot_start_is_told_with_its_last_words(self, tmp_path: Path) -> None:
+    async def test_a_program_that_cannot_start_is_reported_with_its_error_output(self, tmp_path: Path) -> None:
         program = tmp_path / "claude"
         program.write_text("#!/bin/sh\necho 'no disk is left' >&2\nexit 3\n")
         program.chmod(0o755)
@@ -628,15 +630,15 @@ class TestTheProgram:
         assert not failed.value.retryable
 
     @pytest.mark.parametrize("delivery", [Delivery.RESTART, Delivery.PROXY])
-    async def test_it_keeps_the_promises_of_every_adapter(self, delivery: Delivery) -> None:
+    async def test_the_adapter_passes_the_contract_check(self, delivery: Delivery) -> None:
         await check_adapter(plays(delivery))
 
 
-# -- a connection that is lost ----------------------------------------------------------------------------------------
+# -- a lost connection ------------------------------------------------------------------------------------------------
 
 
 class Losing(AnthropicServer):
-    """Loses its first answer, a call that is whole and one that is not, once a text that follows them was heard."""
+    """Interrupts its first answer, after one complete call, one incomplete call and a text that was received."""
 
     def __init__(self, heard: anyio.Event, script: Script) -> None:
         super().__init__(script)
@@ -662,7 +664,7 @@ class Losing(AnthropicServer):
 
 
 class Lost(Response):
-    """Where it ends with its body not ended, the connection is closed."""
+    """A response whose body does not end, so that the connection is closed."""
 
     def __init__(self, events: list[bytes], when: anyio.Event) -> None:
         super().__init__(media_type="text/event-stream")
@@ -696,7 +698,7 @@ def plays(delivery: Delivery) -> Play:
 
 
 def of_program(step: Step, recorded: Recorded) -> Step:
-    """A step with the names that the program makes of ours, and with its own way of giving an answer of a type."""
+    """Rewrite a step with the tool names of the program and its own call for typed output."""
     if not isinstance(step, Turn):
         return step
     if not step.calls and any(tool["name"] == "StructuredOutput" for tool in recorded.content["tools"]):
@@ -706,13 +708,13 @@ def of_program(step: Step, recorded: Recorded) -> Step:
 
 def cached(recorded: Recorded) -> bytes:
     body = unmarked(recorded.content)
-    # Where a text is marked it stands in a list, and else by itself.
+    # A marked text is in a list, other texts are plain strings.
     messages = [message | {"content": blocks(message["content"])} for message in body["messages"]]
     return b"".join(map(orjson.dumps, [*body.get("tools", ()), body["system"], *messages]))
 
 
 def unmarked(value: Any) -> Any:
-    """Without the marks that say up to where to cache, which are no part of the cache's key."""
+    """Remove cache markers, which are not part of the cache key."""
     match value:
         case dict():
             entries = cast("dict[str, Any]", value).items()

@@ -1,4 +1,4 @@
-"""Every adapter passes the published contract check, and the check names each promise that is broken."""
+"""Every adapter passes the published contract check, and the check reports each violation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STOPS = {"done": Stop.END, "calls": Stop.CALLS, "length": Stop.LENGTH, "refused"
 
 
 class Player:
-    """The steps of a vendor's fake, played by a function."""
+    """Plays the steps of a vendor's fake server as a function."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self._steps = iter(steps)
@@ -88,11 +88,11 @@ def scripted(kind: Callable[..., ScriptedAdapter] = ScriptedAdapter, **given: An
     ],
     ids=lambda given: "-".join(map(str, given.values())),
 )
-async def test_the_scripted_adapter_keeps_its_promises_with_every_delivery(given: dict[str, Any]) -> None:
+async def test_the_scripted_adapter_passes_the_contract_check_with_every_delivery(given: dict[str, Any]) -> None:
     await check_adapter(scripted(**given))
 
 
-# -- those of vendors, against their fakes ----------------------------------------------------------------------------
+# -- vendor adapters against fake servers -----------------------------------------------------------------------------
 
 
 def responses(recorded: Recorded) -> bytes:
@@ -106,7 +106,7 @@ def messages(recorded: Recorded) -> bytes:
 
 
 def unmarked(value: Any) -> Any:
-    """Without the marks that say up to where to cache, which are no part of the cache's key."""
+    """Remove cache markers, which are not part of the cache key."""
     match value:
         case dict():
             entries = cast("dict[str, Any]", value).items()
@@ -170,11 +170,11 @@ async def litellm(script: Iterable[Step]) -> AsyncGenerator[Stage]:
         pytest.param(anthropic("claude-opus-5-5", delivery=Delivery.RESTART), id="anthropic-restart"),
     ],
 )
-async def test_a_vendors_adapter_keeps_its_promises(play: Play) -> None:
+async def test_every_vendor_adapter_passes_the_contract_check(play: Play) -> None:
     await check_adapter(play)
 
 
-# -- promises that are broken -----------------------------------------------------------------------------------------
+# -- violations -------------------------------------------------------------------------------------------------------
 
 
 class Deaf(ScriptedAdapter):
@@ -203,7 +203,7 @@ class Owing(ScriptedAdapter):
 
 
 class Dropping(ScriptedAdapter):
-    """Sends no tools that were not there from the start."""
+    """Sends only the tools of the first request."""
 
     first: Sequence[Any] = ()
 
@@ -219,7 +219,7 @@ class Shuffling(ScriptedAdapter):
 
 
 class Impatient(ScriptedAdapter):
-    """Takes every failure for one that passes."""
+    """Reports every failure as retryable."""
 
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
         try:
@@ -249,13 +249,13 @@ class Leaving(ScriptedAdapter):
         (Impatient, Delivery.INJECT, "a refused request is reported as retryable"),
     ],
 )
-async def test_an_adapter_that_breaks_a_promise_is_caught(
+async def test_an_adapter_that_violates_the_contract_is_reported(
     kind: type[ScriptedAdapter], delivery: Delivery, complaint: str
 ) -> None:
     with pytest.raises(AssertionError, match=complaint):
         await check_adapter(scripted(kind, delivery=delivery))
 
 
-async def test_an_adapter_that_cannot_be_left_twice_is_caught() -> None:
+async def test_an_adapter_that_cannot_be_closed_twice_is_reported() -> None:
     with pytest.raises(AssertionError, match="second time"):
         await check_adapter(scripted(Leaving))

@@ -1,4 +1,4 @@
-"""What a model expands it can call, with every vendor's own SDK and way of bringing in tools."""
+"""A model can call what it expanded, with every vendor's SDK and its delivery."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def serving(name: str, script: Script) -> OpenAIServer | AnthropicServer:
         ("anthropic:claude-opus-4-1", False),
     ],
 )
-async def test_what_a_model_expands_it_can_call(name: str, by_handle: bool) -> None:
+async def test_an_expanded_tool_can_be_called(name: str, by_handle: bool) -> None:
     vendor = name.partition(":")[0]
     pytest.importorskip(vendor.removesuffix("-chat"), reason="the extra of this vendor is not installed")
     turns = iter(range(3))

@@ -1,4 +1,4 @@
-"""LiteLLM, over HTTP, to servers that speak like OpenAI and one that speaks like Anthropic."""
+"""LiteLLM over HTTP, with servers that speak like OpenAI and one that speaks like Anthropic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.anyio,
     # Importing LiteLLM takes each worker six seconds.
     pytest.mark.slow,
-    # LiteLLM reads its own models in ways that Pydantic no longer likes.
+    # LiteLLM accesses its models in ways that Pydantic has deprecated.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
@@ -46,7 +46,7 @@ async def failing(script: Script, *, streamed: bool = False) -> ProviderFailed:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_turn_has_its_text_its_calls_and_its_usage(streamed: bool) -> None:
+async def test_a_turn_has_text_calls_and_usage(streamed: bool) -> None:
     heard: list[str] = []
     async with OpenAIServer([TWO_CALLS]) as server, adapter(server) as lite:
         turn = await lite.respond(asked(), heard.append if streamed else None)
@@ -58,7 +58,7 @@ async def test_a_turn_has_its_text_its_calls_and_its_usage(streamed: bool) -> No
     assert server.requests[0].content.get("stream", False) is streamed
 
 
-async def test_tools_are_injected_at_the_end_of_the_list_and_messages_at_the_end_of_theirs() -> None:
+async def test_new_tools_and_messages_are_appended_at_the_end_of_their_lists() -> None:
     async with OpenAIServer([Turn(calls=(Call("read_section"),)), TWO_CALLS, Turn("Done.")]) as server:
         async with adapter(server) as lite:
             assert lite.delivery is Delivery.INJECT
@@ -75,7 +75,7 @@ async def test_tools_are_injected_at_the_end_of_the_list_and_messages_at_the_end
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_what_the_model_thought_goes_back_to_its_vendor_with_malformed_arguments_made_well(
+async def test_reasoning_is_sent_back_to_its_vendor_and_malformed_arguments_are_wrapped(
     streamed: bool,
 ) -> None:
     on_text = unheard if streamed else None
@@ -95,7 +95,7 @@ async def test_what_the_model_thought_goes_back_to_its_vendor_with_malformed_arg
     assert [block["input"] for block in sent[3] if block["type"] == "tool_use"] == [{"malformed": "{"}]
 
 
-async def test_an_answer_of_a_form_is_asked_for_where_the_provider_still_calls_tools_then() -> None:
+async def test_structured_output_is_requested_if_tools_can_still_be_called() -> None:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     async with OpenAIServer([Turn('{"name": "é"}')]) as server, adapter(server, max_output_tokens=50) as lite:
         turn = await lite.respond(asked(output_schema=schema))
@@ -112,14 +112,14 @@ async def test_an_answer_of_a_form_is_asked_for_where_the_provider_still_calls_t
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_refusal_and_an_answer_that_was_cut_off_say_so(streamed: bool) -> None:
+async def test_refusals_and_truncated_answers_are_reported_by_the_stop_reason(streamed: bool) -> None:
     on_text = unheard if streamed else None
     script = [Turn("I will not.", stop="refused"), Turn("Half an ans", stop="length")]
     async with OpenAIServer(script) as server, adapter(server) as lite:
         refused = await lite.respond(asked(), on_text)
         cut = await lite.respond(asked(), on_text)
 
-    # What a refusal says is lost in LiteLLM's streams.
+    # LiteLLM's streams lose the text of a refusal.
     assert (refused.stop, refused.message.text) == (
         Stop.REFUSED,
         "The model refused to answer." if streamed else "I will not.",
@@ -140,7 +140,7 @@ async def test_a_refusal_and_an_answer_that_was_cut_off_say_so(streamed: bool) -
         (Failure(500), "could not process the request", True, None),
     ],
 )
-async def test_a_failure_says_what_to_do_and_whether_to_ask_again(
+async def test_an_error_says_what_to_do_and_whether_to_retry(
     said: Failure, what_to_do: str, retryable: bool, retry_after_s: float | None, streamed: bool
 ) -> None:
     failed = await failing([said], streamed=streamed)
@@ -150,15 +150,15 @@ async def test_a_failure_says_what_to_do_and_whether_to_ask_again(
 
 
 @pytest.mark.parametrize("events", [0, 1, 4])
-async def test_a_stream_that_is_cut_may_be_asked_for_again(events: int) -> None:
+async def test_an_interrupted_stream_is_retryable(events: int) -> None:
     assert (await failing([Cut(TWO_CALLS, events)], streamed=True)).retryable
 
 
-async def test_an_answer_that_is_cut_may_be_asked_for_again() -> None:
+async def test_an_interrupted_answer_is_retryable() -> None:
     assert (await failing([Cut(TWO_CALLS, 0)])).retryable
 
 
-async def test_a_server_that_is_not_there_may_be_asked_again() -> None:
+async def test_an_unreachable_server_is_a_retryable_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     async with LiteLLMAdapter("openai/any", api_key="none", base_url=f"http://127.0.0.1:{port}/v1") as lite:
@@ -168,7 +168,7 @@ async def test_a_server_that_is_not_there_may_be_asked_again() -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_silence_ends_after_its_time(streamed: bool) -> None:
+async def test_a_silent_server_is_a_retryable_error_after_the_timeout(streamed: bool) -> None:
     async with OpenAIServer([Silence()]) as server, adapter(server, timeout_s=0.01) as lite:
         failed = await failure(lite, asked(), streamed=streamed)
 
@@ -177,7 +177,7 @@ async def test_silence_ends_after_its_time(streamed: bool) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_whoever_is_cancelled_stops_waiting(streamed: bool) -> None:
+async def test_cancelling_a_request_stops_waiting(streamed: bool) -> None:
     async with OpenAIServer([Silence()]) as server, adapter(server) as lite:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
@@ -188,7 +188,7 @@ async def test_whoever_is_cancelled_stops_waiting(streamed: bool) -> None:
     assert scope.cancelled_caught
 
 
-async def test_leaving_it_closes_its_connections() -> None:
+async def test_closing_the_adapter_closes_its_connections() -> None:
     async with OpenAIServer([Turn("Hi.")]) as server:
         async with adapter(server) as lite:
             await lite.respond(asked())
@@ -197,7 +197,7 @@ async def test_leaving_it_closes_its_connections() -> None:
         assert not connections(server)
 
 
-async def test_it_can_be_entered_again_after_it_was_left() -> None:
+async def test_an_adapter_can_be_entered_again_after_it_was_closed() -> None:
     async with OpenAIServer([Turn("One."), Turn("Two.")]) as server:
         lite = adapter(server)
         async with lite:
@@ -208,7 +208,7 @@ async def test_it_can_be_entered_again_after_it_was_left() -> None:
     assert turn.message.text == "Two."
 
 
-async def test_one_that_is_left_closes_no_connection_of_another() -> None:
+async def test_closing_one_adapter_does_not_close_connections_of_others() -> None:
     async with OpenAIServer([Silence(), Turn("Meanwhile."), Turn("Later.")]) as server, adapter(server) as waiting:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
@@ -222,7 +222,7 @@ async def test_one_that_is_left_closes_no_connection_of_another() -> None:
     assert scope.cancelled_caught
 
 
-async def test_one_that_was_left_twice_still_closes_what_it_opens_later_and_nothing_of_another() -> None:
+async def test_an_adapter_closed_twice_still_closes_later_connections_and_only_its_own() -> None:
     async with OpenAIServer([Turn("One."), Turn("Two.")]) as server:
         async with adapter(server) as kept:
             await kept.respond(asked())
@@ -237,21 +237,21 @@ async def test_one_that_was_left_twice_still_closes_what_it_opens_later_and_noth
         assert not connections(server)
 
 
-def test_a_model_without_a_provider_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_without_a_provider_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InvalidConfig, match="`provider/model`"):
         LiteLLMAdapter("no-such-model")
 
     assert capsys.readouterr().out == ""
 
 
-def test_without_litellm_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_litellm_is_reported_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "litellm", None)
 
     with pytest.raises(InvalidConfig, match=r"pip install 'toolcrib\[litellm\]'"):
         LiteLLMAdapter("openai/any")
 
 
-def test_importing_it_fetches_nothing_and_reads_no_env_file(tmp_path: Any) -> None:
+def test_importing_the_adapter_makes_no_connection_and_reads_no_env_file(tmp_path: Any) -> None:
     (tmp_path / ".env").write_text("SECRET_OF_THIS_FOLDER=1\n")
     program = (
         "import os, socket\n"

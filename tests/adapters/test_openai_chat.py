@@ -1,4 +1,4 @@
-"""Chat completions through OpenAI's SDK, over HTTP."""
+"""Chat Completions through OpenAI's SDK, over HTTP."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def failing(script: Script, *, streamed: bool = False, model: str = "gpt-4
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_turn_has_its_text_its_calls_and_its_usage(streamed: bool) -> None:
+async def test_a_turn_has_text_calls_and_usage(streamed: bool) -> None:
     heard: list[str] = []
     async with OpenAIServer([TWO_CALLS]) as server, adapter(server) as chat:
         turn = await chat.respond(asked(), heard.append if streamed else None)
@@ -54,7 +54,7 @@ async def test_a_turn_has_its_text_its_calls_and_its_usage(streamed: bool) -> No
     assert server.requests[0].content.get("stream", False) is streamed
 
 
-async def test_text_is_heard_piece_by_piece_as_it_is_written() -> None:
+async def test_text_is_passed_to_the_listener_piece_by_piece() -> None:
     heard: list[str] = []
     async with OpenAIServer([LONG_CALL]) as server, adapter(server) as chat:
         turn = await chat.respond(asked(), heard.append)
@@ -63,7 +63,7 @@ async def test_text_is_heard_piece_by_piece_as_it_is_written() -> None:
     assert turn.message.calls[0].arguments == '{"a": 1, "comment": "longer than a piece"}'
 
 
-async def test_tools_are_injected_at_the_end_of_the_list_and_messages_at_the_end_of_theirs() -> None:
+async def test_new_tools_and_messages_are_appended_at_the_end_of_their_lists() -> None:
     async with OpenAIServer([Turn(calls=(Call("read_section"),)), TWO_CALLS, Turn("Done.")]) as server:
         async with adapter(server) as chat:
             assert chat.delivery is Delivery.INJECT
@@ -81,14 +81,14 @@ async def test_tools_are_injected_at_the_end_of_the_list_and_messages_at_the_end
     assert sent[2]["messages"][-3]["tool_calls"][1]["function"]["arguments"] == "{"
 
 
-async def test_the_least_is_asked_for() -> None:
+async def test_a_minimal_request_has_only_model_and_messages() -> None:
     async with OpenAIServer([Turn("Hi.")]) as server, adapter(server) as chat:
         await chat.respond(asked(tools=(), system=""))
 
     assert server.requests[0].content == {"model": "gpt-4.1", "messages": [{"role": "user", "content": "Hello"}]}
 
 
-async def test_an_answer_of_a_form_is_asked_for_and_keys_left_out_stay_out() -> None:
+async def test_structured_output_is_requested_and_omitted_keys_stay_omitted() -> None:
     schema = {
         "type": "object",
         "properties": {"name": {"type": "string"}, "note": {"type": "string"}},
@@ -116,7 +116,7 @@ async def test_an_answer_of_a_form_is_asked_for_and_keys_left_out_stay_out() -> 
     }
 
 
-async def test_a_form_that_strict_modes_cannot_say_is_only_told_and_one_that_is_no_object_not_even_that() -> None:
+async def test_a_schema_that_strict_mode_cannot_express_is_sent_loosely_or_not_at_all() -> None:
     free = {"type": "object", "additionalProperties": {"type": "integer"}}
     async with OpenAIServer([Turn('{"a": null}'), Turn("[]")]) as server, adapter(server) as chat:
         found = await chat.respond(asked(output_schema=free))
@@ -129,7 +129,7 @@ async def test_a_form_that_strict_modes_cannot_say_is_only_told_and_one_that_is_
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_refusal_and_an_answer_that_was_cut_off_say_so(streamed: bool) -> None:
+async def test_refusals_and_truncated_answers_are_reported_by_the_stop_reason(streamed: bool) -> None:
     heard: list[str] = []
     on_text = heard.append if streamed else None
     script = [Turn("I will not.", stop="refused"), Turn("Half an ans", stop="length")]
@@ -161,7 +161,7 @@ async def test_a_refusal_and_an_answer_that_was_cut_off_say_so(streamed: bool) -
         (Failure(503), "could not process the request", True, None),
     ],
 )
-async def test_a_failure_says_what_to_do_and_whether_to_ask_again(
+async def test_an_error_says_what_to_do_and_whether_to_retry(
     said: Failure, what_to_do: str, retryable: bool, retry_after_s: float | None, streamed: bool
 ) -> None:
     failed = await failing([said], streamed=streamed)
@@ -172,7 +172,7 @@ async def test_a_failure_says_what_to_do_and_whether_to_ask_again(
     assert failed.details["status"] == said.status
 
 
-async def test_a_date_to_ask_again_at_is_so_many_seconds_away() -> None:
+async def test_a_retry_date_is_converted_to_seconds() -> None:
     in_an_hour = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     past = format_datetime(datetime.now(UTC) - timedelta(hours=1), usegmt=True)
 
@@ -184,7 +184,7 @@ async def test_a_date_to_ask_again_at_is_so_many_seconds_away() -> None:
     assert now.retry_after_s == 0
 
 
-async def test_a_model_that_takes_tools_only_elsewhere_says_where() -> None:
+async def test_a_model_that_accepts_tools_only_in_the_responses_api_is_reported() -> None:
     failed = await failing([], model="gpt-5.6")
 
     assert "use `openai:gpt-5.6`" in failed.message
@@ -192,18 +192,18 @@ async def test_a_model_that_takes_tools_only_elsewhere_says_where() -> None:
 
 
 @pytest.mark.parametrize("events", [0, 1, 4])
-async def test_a_stream_that_is_cut_may_be_asked_for_again(events: int) -> None:
+async def test_an_interrupted_stream_is_retryable(events: int) -> None:
     failed = await failing([Cut(TWO_CALLS, events)], streamed=True)
 
     assert failed.retryable
     assert "closed the connection" in failed.message or "cannot be reached" in failed.message
 
 
-async def test_an_answer_that_is_cut_may_be_asked_for_again() -> None:
+async def test_an_interrupted_answer_is_retryable() -> None:
     assert (await failing([Cut(TWO_CALLS, 0)])).retryable
 
 
-async def test_a_server_that_is_not_there_may_be_asked_again() -> None:
+async def test_an_unreachable_server_is_a_retryable_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     async with OpenAIChatAdapter("any", api_key="none", base_url=f"http://127.0.0.1:{port}/v1") as chat:
@@ -214,7 +214,7 @@ async def test_a_server_that_is_not_there_may_be_asked_again() -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_silence_ends_after_its_time(streamed: bool) -> None:
+async def test_a_silent_server_is_a_retryable_error_after_the_timeout(streamed: bool) -> None:
     async with OpenAIServer([Silence()]) as server, adapter(server, timeout_s=0.01) as chat:
         failed = await failure(chat, asked(), streamed=streamed)
 
@@ -223,7 +223,7 @@ async def test_silence_ends_after_its_time(streamed: bool) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_whoever_is_cancelled_stops_waiting(streamed: bool) -> None:
+async def test_cancelling_a_request_stops_waiting(streamed: bool) -> None:
     async with OpenAIServer([Silence()]) as server, adapter(server) as chat:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
@@ -234,7 +234,7 @@ async def test_whoever_is_cancelled_stops_waiting(streamed: bool) -> None:
     assert scope.cancelled_caught
 
 
-async def test_what_a_listener_raises_is_its_own() -> None:
+async def test_an_exception_of_a_text_listener_is_not_wrapped() -> None:
     def listen(_: str) -> None:
         raise KeyError("mine")
 
@@ -243,7 +243,7 @@ async def test_what_a_listener_raises_is_its_own() -> None:
             await chat.respond(asked(), listen)
 
 
-async def test_half_a_surrogate_pair_is_sent_as_a_question_mark() -> None:
+async def test_half_of_a_surrogate_pair_is_sent_as_a_question_mark() -> None:
     answers = (AssistantMessage("", (ToolCall("call_1", "add", "{}"),)), ToolMessage("call_1", "add", "a\ud800b"))
     async with OpenAIServer([Turn("Hi.")]) as server, adapter(server) as chat:
         await chat.respond(asked(HELLO, *answers))
@@ -251,7 +251,7 @@ async def test_half_a_surrogate_pair_is_sent_as_a_question_mark() -> None:
     assert server.requests[0].content["messages"][-1]["content"] == "a?b"
 
 
-async def test_an_address_without_the_api_is_told_of() -> None:
+async def test_a_base_url_without_the_api_is_reported() -> None:
     async with OpenAIServer([]) as server, OpenAIChatAdapter("any", api_key="none", base_url=server.url) as chat:
         failed = await failure(chat, asked())
 
@@ -267,7 +267,7 @@ async def test_an_address_without_the_api_is_told_of() -> None:
         (b"[]", "application/json"),
     ],
 )
-async def test_a_server_that_answers_something_else_is_told_of(body: bytes, media_type: str) -> None:
+async def test_a_server_that_is_not_the_openai_api_is_reported(body: bytes, media_type: str) -> None:
     async with VerbatimServer(body, media_type) as server:
         async with OpenAIChatAdapter("any", api_key="none", base_url=server.base_url) as chat:
             failed = await failure(chat, asked())
@@ -285,7 +285,7 @@ async def test_a_server_that_answers_something_else_is_told_of(body: bytes, medi
         (None, "could not process", True),
     ],
 )
-async def test_a_failure_in_the_middle_of_a_stream_says_what_to_do(
+async def test_an_error_in_the_middle_of_a_stream_says_what_to_do(
     code: str | None, what_to_do: str, retryable: bool
 ) -> None:
     body = sse({"choices": [{"delta": {"content": "Hi"}}]}) + sse({"error": {"message": "Broken.", "code": code}})
@@ -307,7 +307,7 @@ async def test_a_failure_in_the_middle_of_a_stream_says_what_to_do(
     ],
     ids=["no-json", "choice", "call"],
 )
-async def test_a_stream_of_something_else_is_told_of(body: bytes) -> None:
+async def test_a_stream_that_is_not_from_the_openai_api_is_reported(body: bytes) -> None:
     async with VerbatimServer(body, "text/event-stream") as server:
         async with OpenAIChatAdapter("any", api_key="none", base_url=server.base_url) as chat:
             failed = await failure(chat, asked(), streamed=True)
@@ -315,7 +315,7 @@ async def test_a_stream_of_something_else_is_told_of(body: bytes) -> None:
     assert "did not answer like the OpenAI API" in failed.message
 
 
-async def test_a_stream_that_ends_without_saying_why_was_lost() -> None:
+async def test_a_stream_without_a_finish_reason_counts_as_interrupted() -> None:
     body = sse({"choices": [{"delta": {"content": "Hi"}}]}) + b"data: [DONE]\n\n"
     async with VerbatimServer(body, "text/event-stream") as server:
         async with OpenAIChatAdapter("any", api_key="none", base_url=server.base_url) as chat:
@@ -325,7 +325,7 @@ async def test_a_stream_that_ends_without_saying_why_was_lost() -> None:
     assert failed.retryable
 
 
-async def test_leaving_it_closes_its_connections() -> None:
+async def test_closing_the_adapter_closes_its_connections() -> None:
     async with OpenAIServer([Turn("Hi.")]) as server:
         async with adapter(server) as chat:
             await chat.respond(asked())
@@ -334,7 +334,7 @@ async def test_leaving_it_closes_its_connections() -> None:
         assert not connections(server)
 
 
-async def test_it_can_be_entered_again_after_it_was_left() -> None:
+async def test_an_adapter_can_be_entered_again_after_it_was_closed() -> None:
     async with OpenAIServer([Turn("One."), Turn("Two.")]) as server:
         chat = adapter(server)
         async with chat:
@@ -345,14 +345,14 @@ async def test_it_can_be_entered_again_after_it_was_left() -> None:
     assert turn.message.text == "Two."
 
 
-async def test_without_a_key_it_says_where_one_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_api_key_is_reported_with_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
     with pytest.raises(ProviderFailed, match="OPENAI_API_KEY"):
         OpenAIChatAdapter("gpt-4.1")
 
 
-async def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_sdk_is_reported_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
 
     with pytest.raises(InvalidConfig, match=r"pip install 'toolcrib\[openai\]'"):

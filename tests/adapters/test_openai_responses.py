@@ -47,7 +47,7 @@ async def failing(script: Script, *, streamed: bool = False, model: str = "gpt-5
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_turn_has_its_text_its_calls_and_its_usage(streamed: bool) -> None:
+async def test_a_turn_has_text_calls_and_usage(streamed: bool) -> None:
     heard: list[str] = []
     async with serving([TWO_CALLS]) as server, adapter(server) as responses:
         turn = await responses.respond(asked(), heard.append if streamed else None)
@@ -60,7 +60,7 @@ async def test_a_turn_has_its_text_its_calls_and_its_usage(streamed: bool) -> No
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_tools_arrive_in_the_middle_and_every_request_begins_with_the_one_before(streamed: bool) -> None:
+async def test_tools_are_added_between_items_and_each_request_starts_with_the_previous_one(streamed: bool) -> None:
     on_text = unheard if streamed else None
     script = [READING, Turn(calls=(Call("add", '{"a": 1}'), Call("add", "{")), reasoning="So."), Turn("Done.")]
     async with serving(script) as server, adapter(server) as responses:
@@ -91,7 +91,7 @@ async def test_tools_arrive_in_the_middle_and_every_request_begins_with_the_one_
     assert sent[2]["input"][8]["arguments"] == "{"
 
 
-async def test_nothing_is_stored_and_thoughts_come_sealed() -> None:
+async def test_nothing_is_stored_by_the_vendor_and_reasoning_is_encrypted() -> None:
     async with serving([Turn("Hi.")]) as server, adapter(server) as responses:
         await responses.respond(asked(tools=(), system=""))
 
@@ -106,7 +106,7 @@ async def test_nothing_is_stored_and_thoughts_come_sealed() -> None:
 @pytest.mark.parametrize(
     "model", ["gpt-4.1", "gpt-4o-mini", "gpt-5-chat-latest", "gpt-5.2-chat-latest", "ft:gpt-4.1:x"]
 )
-async def test_a_model_that_does_not_reason_is_not_asked_what_it_thought(model: str) -> None:
+async def test_a_model_without_reasoning_is_not_asked_for_reasoning(model: str) -> None:
     async with serving([Turn("Hi.")]) as server, adapter(server, model) as responses:
         await responses.respond(asked())
 
@@ -127,7 +127,7 @@ async def test_a_model_that_does_not_reason_is_not_asked_what_it_thought(model: 
         ("qwen3", Delivery.INJECT),
     ],
 )
-async def test_tools_are_deferred_where_the_model_can_search(model: str, delivery: Delivery) -> None:
+async def test_tools_are_deferred_if_the_model_supports_tool_search(model: str, delivery: Delivery) -> None:
     async with serving([READING]) as server, adapter(server, model) as responses:
         assert responses.delivery is delivery
         turn = await responses.respond(asked(tools=[READ]))
@@ -138,7 +138,7 @@ async def test_tools_are_deferred_where_the_model_can_search(model: str, deliver
 
 
 @pytest.mark.parametrize("delivery", [Delivery.INJECT, Delivery.RESTART, Delivery.PROXY])
-async def test_another_delivery_can_be_asked_for(delivery: Delivery) -> None:
+async def test_a_different_delivery_can_be_selected(delivery: Delivery) -> None:
     async with serving([READING, TWO_CALLS]) as server, adapter(server, delivery=delivery) as responses:
         assert responses.delivery is delivery
         assert responses.supports_dynamic_tools is (delivery is not Delivery.RESTART)
@@ -150,7 +150,7 @@ async def test_another_delivery_can_be_asked_for(delivery: Delivery) -> None:
     assert sent["input"][-1]["type"] == "function_call_output"
 
 
-async def test_a_conversation_that_another_vendor_began_goes_on() -> None:
+async def test_a_conversation_started_with_a_different_vendor_can_continue() -> None:
     told = (
         AssistantMessage("Hm.", (ToolCall("toolu_1", "read_section", "{"),), {"anthropic": [{"type": "thinking"}]}),
         ToolMessage("toolu_1", "read_section", "No such section.", is_error=True),
@@ -162,7 +162,7 @@ async def test_a_conversation_that_another_vendor_began_goes_on() -> None:
     assert server.requests[0].content["input"][2]["arguments"] == "{"
 
 
-async def test_an_answer_of_a_form_is_asked_for() -> None:
+async def test_structured_output_is_requested() -> None:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     async with serving([Turn('{"name": "é"}')]) as server, adapter(server, max_output_tokens=50) as responses:
         turn = await responses.respond(asked(output_schema=schema))
@@ -181,7 +181,7 @@ async def test_an_answer_of_a_form_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_refusal_and_an_answer_that_was_cut_off_say_so(streamed: bool) -> None:
+async def test_refusals_and_truncated_answers_are_reported_by_the_stop_reason(streamed: bool) -> None:
     heard: list[str] = []
     on_text = heard.append if streamed else None
     cut_off = [Turn("Half an ans", stop="length"), Turn(stop="length", reasoning="H")]
@@ -213,7 +213,7 @@ async def test_a_refusal_and_an_answer_that_was_cut_off_say_so(streamed: bool) -
         (Failure(500), "could not process the request", True, None),
     ],
 )
-async def test_a_failure_says_what_to_do_and_whether_to_ask_again(
+async def test_an_error_says_what_to_do_and_whether_to_retry(
     said: Failure, what_to_do: str, retryable: bool, retry_after_s: float | None, streamed: bool
 ) -> None:
     failed = await failing([said], streamed=streamed)
@@ -223,7 +223,7 @@ async def test_a_failure_says_what_to_do_and_whether_to_ask_again(
 
 
 @pytest.mark.parametrize("events", [0, 1, 6])
-async def test_a_stream_that_is_cut_may_be_asked_for_again(events: int) -> None:
+async def test_an_interrupted_stream_is_retryable(events: int) -> None:
     assert (await failing([Cut(TWO_CALLS, events)], streamed=True)).retryable
 
 
@@ -251,9 +251,7 @@ async def test_a_stream_that_is_cut_may_be_asked_for_again(events: int) -> None:
         ({"type": "response.in_progress", "response": {}}, "closed the connection", True),
     ],
 )
-async def test_a_failure_in_the_middle_of_a_stream_says_what_to_do(
-    last: Json, what_to_do: str, retryable: bool
-) -> None:
+async def test_an_error_in_the_middle_of_a_stream_says_what_to_do(last: Json, what_to_do: str, retryable: bool) -> None:
     body = sse({"type": "response.created", "response": {}}, "response.created") + sse(last, last["type"])
     async with VerbatimServer(body, "text/event-stream") as server:
         async with OpenAIResponsesAdapter("any", api_key="none", base_url=server.base_url) as responses:
@@ -264,7 +262,7 @@ async def test_a_failure_in_the_middle_of_a_stream_says_what_to_do(
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled", "queued"])
-async def test_a_response_without_an_answer_is_a_failure(status: str) -> None:
+async def test_a_response_with_an_unfinished_status_is_an_error(status: str) -> None:
     async with VerbatimServer(b'{"status": "%s", "error": null}' % status.encode(), "application/json") as server:
         async with OpenAIResponsesAdapter("any", api_key="none", base_url=server.base_url) as responses:
             failed = await failure(responses, asked())
@@ -273,7 +271,7 @@ async def test_a_response_without_an_answer_is_a_failure(status: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b'{"output": [{"type": "function_call"}]}', b'{"output": 3}', b"[]", b'"Hello"'])
-async def test_a_server_that_answers_something_else_is_told_of(body: bytes) -> None:
+async def test_a_server_that_is_not_the_openai_api_is_reported(body: bytes) -> None:
     async with VerbatimServer(body, "application/json") as server:
         async with OpenAIResponsesAdapter("any", api_key="none", base_url=server.base_url) as responses:
             failed = await failure(responses, asked())
@@ -281,12 +279,12 @@ async def test_a_server_that_answers_something_else_is_told_of(body: bytes) -> N
     assert "did not answer like the OpenAI API" in failed.message
 
 
-async def test_an_answer_that_is_cut_may_be_asked_for_again() -> None:
+async def test_an_interrupted_answer_is_retryable() -> None:
     assert (await failing([Cut(TWO_CALLS, 0)])).retryable
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_silence_ends_after_its_time(streamed: bool) -> None:
+async def test_a_silent_server_is_a_retryable_error_after_the_timeout(streamed: bool) -> None:
     async with serving([Silence()]) as server, adapter(server, timeout_s=0.01) as responses:
         failed = await failure(responses, asked(), streamed=streamed)
 
@@ -295,7 +293,7 @@ async def test_silence_ends_after_its_time(streamed: bool) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_whoever_is_cancelled_stops_waiting(streamed: bool) -> None:
+async def test_cancelling_a_request_stops_waiting(streamed: bool) -> None:
     async with serving([Silence()]) as server, adapter(server) as responses:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:

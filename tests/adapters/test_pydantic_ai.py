@@ -1,4 +1,4 @@
-"""A session as a toolset of Pydantic AI: agents, models on the wire, approvals, and what a history keeps."""
+"""A session as a Pydantic AI toolset: agents, real model classes over HTTP, approvals, and message histories."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ OPERATIONS = ["list", "find_tools", "expand_tool", "call_tool"]
 
 
 def loan_fee(days: int, rate: float = 1.5) -> float:
-    """What it costs to borrow a tool for some days."""
+    """Compute what it costs to borrow a tool for some days."""
     return days * rate
 
 
 def borrowers() -> list[str]:
-    """Who has borrowed something."""
+    """List who has borrowed something."""
     return ["Ada", "Brendan"]
 
 
 class ResponsesServer(OpenAIServer):
-    """Says also what the framework reads of an answer, whose own range of `openai` is above the one installed here."""
+    """Adds a field that the framework reads, because it supports newer versions of `openai` than the installed one."""
 
     def _response(self, turn: Turn, body: Json, search: str | None) -> Json:
         return {**super()._response(turn, body, search), "prompt_cache_diagnostics": None}
 
 
 class Played:
-    """A model that answers with one thing after the other, and what it was offered each time."""
+    """A model that gives one answer after the other, and records the tools of each request."""
 
     def __init__(self, *answers: Answer) -> None:
         self.offered: list[list[str]] = []
@@ -111,7 +111,7 @@ async def opened(*functions: Callable[..., Any]) -> AsyncGenerator[Toolcrib]:
 
 
 async def offered(crib: Toolcrib, source: ScriptedSource, changed: Tool) -> None:
-    """Have the source offer it, and the crib know."""
+    """Make the source offer the changed tool, and wait until the catalog has it."""
     source.offer(changed)
     await until(lambda: crib.registry.state.tools[changed.id] == changed, "the catalog has what the source offers")
 
@@ -123,7 +123,7 @@ CALL_FEE = call("functions__loan_fee", days=3)
 # -- finding, expanding, calling --------------------------------------------------------------------------------------
 
 
-async def test_a_model_finds_a_tool_expands_it_and_calls_it_by_its_own_name() -> None:
+async def test_a_model_finds_expands_and_calls_a_tool_by_name() -> None:
     played = Played([call("find_tools", query="what borrowing costs")], [EXPAND_FEE], [CALL_FEE], "4.5")
     async with opened() as crib:
         done = await create_pydantic_agent(played.model, create_toolset(crib.session())).run("What for three days?")
@@ -136,7 +136,7 @@ async def test_a_model_finds_a_tool_expands_it_and_calls_it_by_its_own_name() ->
     assert done.output == "4.5"
 
 
-async def test_what_a_search_shows_in_full_is_brought_in_as_if_it_was_expanded() -> None:
+async def test_tools_that_a_search_shows_in_full_become_callable() -> None:
     played = Played([call("find_tools", query="what borrowing costs", detail_level="full", limit=1)], [CALL_FEE], "4.5")
     async with opened() as crib:
         done = await create_pydantic_agent(played.model, create_toolset(crib.session())).run("What for three days?")
@@ -148,7 +148,7 @@ async def test_what_a_search_shows_in_full_is_brought_in_as_if_it_was_expanded()
     assert called.content == "4.5"
 
 
-async def test_a_tool_is_called_by_the_handle_too_and_recorded_like_every_call() -> None:
+async def test_a_tool_can_be_called_by_handle_and_the_call_is_recorded() -> None:
     recorded: list[OperationPerformed] = []
     async with opened() as crib:
         crib.dispatcher.recorders.append(recorded.append)
@@ -161,7 +161,7 @@ async def test_a_tool_is_called_by_the_handle_too_and_recorded_like_every_call()
     assert [(each.operation, each.outcome) for each in recorded][-1] == ("call_tool", "ok")
 
 
-async def test_the_test_model_calls_all_that_is_there_and_the_run_ends_well() -> None:
+async def test_the_test_model_can_call_every_offered_tool() -> None:
     async with opened() as crib:
         toolset = CribToolset[object](crib.session(), tools=["functions.loan_fee"])
         done = await create_pydantic_agent(TestModel(), toolset).run("Go")
@@ -169,7 +169,7 @@ async def test_the_test_model_calls_all_that_is_there_and_the_run_ends_well() ->
     assert json.loads(str(done.output)).keys() == {*OPERATIONS, "functions__loan_fee"}
 
 
-async def test_tools_of_the_session_alone_are_given_found_and_called_and_no_other_session_has_them() -> None:
+async def test_session_tools_are_offered_and_callable_only_in_their_session() -> None:
     def shelf(number: int) -> str:
         """What lies on a shelf."""
         return f"saws {number}"
@@ -187,7 +187,7 @@ async def test_tools_of_the_session_alone_are_given_found_and_called_and_no_othe
     assert own.id not in str(returns(elsewhere.all_messages())[0].content)
 
 
-async def test_a_tool_that_is_given_and_goes_away_in_the_middle_of_a_run_is_left_out_of_it() -> None:
+async def test_a_given_tool_that_is_removed_during_a_run_is_no_longer_offered() -> None:
     played = Played([CALL_FEE], "Oh.")
     async with opened() as crib:
 
@@ -202,7 +202,7 @@ async def test_a_tool_that_is_given_and_goes_away_in_the_middle_of_a_run_is_left
     assert done.output == "Oh."
 
 
-async def test_a_tool_that_is_there_from_the_start_stays_where_it_is_when_it_is_expanded() -> None:
+async def test_expanding_a_tool_that_is_already_offered_does_not_move_it() -> None:
     played = Played([EXPAND_FEE], "Ready.", "Done.")
     async with opened() as crib:
         agent = create_pydantic_agent(played.model, CribToolset[object](crib.session(), tools=["functions.loan_fee"]))
@@ -219,7 +219,7 @@ async def test_a_tool_that_is_there_from_the_start_stays_where_it_is_when_it_is_
     assert revealed == []
 
 
-async def test_a_tool_that_is_given_and_not_there_is_said_at_once() -> None:
+async def test_an_unknown_given_tool_is_refused_at_the_start() -> None:
     async with opened() as crib:
         agent = create_pydantic_agent(TestModel(), CribToolset[object](crib.session(), tools=["functions.hammer"]))
         with pytest.raises(ToolNotFound, match="hammer"):
@@ -227,13 +227,13 @@ async def test_a_tool_that_is_given_and_not_there_is_said_at_once() -> None:
 
 
 @pytest.mark.parametrize("operations", ["most", ["list", "guess"]])
-async def test_an_operation_or_a_set_that_is_not_there_is_refused(operations: str | list[str]) -> None:
+async def test_an_unknown_operation_or_operation_set_is_refused(operations: str | list[str]) -> None:
     async with opened() as crib:
         with pytest.raises(ValueError, match=r"operations are: .*list|sets are: compact"):
             CribToolset[object](crib.session(), operations=operations)
 
 
-async def test_an_agent_with_deferred_tools_of_its_own_keeps_the_search_of_the_framework_beside_ours() -> None:
+async def test_an_agent_with_its_own_deferred_tools_keeps_the_search_of_the_framework() -> None:
     def saw() -> str:
         """Saw a board."""
         return "sawn"
@@ -249,7 +249,7 @@ async def test_an_agent_with_deferred_tools_of_its_own_keeps_the_search_of_the_f
     assert [part.content for part in returns(done.all_messages())][1::2] == ["sawn", "4.5"]
 
 
-async def test_a_tool_whose_name_the_agent_has_already_is_expanded_and_called_by_its_handle() -> None:
+async def test_a_tool_whose_name_is_taken_by_the_agent_is_called_by_handle() -> None:
     def note(text: str) -> str:
         """Note something."""
         return f"noted {text}"
@@ -275,7 +275,7 @@ async def test_a_tool_whose_name_the_agent_has_already_is_expanded_and_called_by
     assert returns(done.all_messages())[1].content == "noted it"
 
 
-async def test_under_a_prefix_all_of_it_works_under_the_prefix() -> None:
+async def test_a_prefixed_toolset_works_with_prefixed_names() -> None:
     played = Played(
         [call("crib_expand_tool", tool_id="functions.loan_fee")], [call("crib_functions__loan_fee", days=3)], "Done"
     )
@@ -286,7 +286,7 @@ async def test_under_a_prefix_all_of_it_works_under_the_prefix() -> None:
     assert returns(done.all_messages())[1].content == "4.5"
 
 
-def test_what_is_opened_is_counted_once_and_each_call_is_a_span() -> None:
+def test_injected_tools_are_counted_once_and_each_call_is_a_span() -> None:
     words = [sys.executable, "-m", "tests.adapters.counted"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -298,10 +298,10 @@ def test_what_is_opened_is_counted_once_and_each_call_is_a_span() -> None:
     assert [span["name"] for span in told["spans"]] == [f"execute_tool {name}" for name in names]
 
 
-# -- what goes wrong --------------------------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------------------------
 
 
-async def test_arguments_are_held_against_the_schema_and_the_model_is_asked_to_mend_them() -> None:
+async def test_invalid_arguments_are_answered_so_that_the_model_can_fix_them() -> None:
     bad = call("functions__loan_fee", days="many")
     played = Played([EXPAND_FEE], [bad], [CALL_FEE], "4.5")
     async with opened() as crib:
@@ -313,7 +313,7 @@ async def test_arguments_are_held_against_the_schema_and_the_model_is_asked_to_m
     assert called.content == "4.5"
 
 
-async def test_a_repair_is_shown_as_a_call_of_the_tool_by_its_own_name() -> None:
+async def test_a_proposed_repair_calls_the_tool_by_name() -> None:
     played = Played([EXPAND_FEE], [call("functions__loan_fee", day=3)], "Done")
     async with opened() as crib:
         done = await create_pydantic_agent(played.model, create_toolset(crib.session())).run("Go")
@@ -322,7 +322,7 @@ async def test_a_repair_is_shown_as_a_call_of_the_tool_by_its_own_name() -> None
     assert step == {"operation": "functions__loan_fee", "arguments": {"days": 3}}
 
 
-async def test_a_model_that_never_mends_its_call_is_told_so_and_does_not_end_the_run() -> None:
+async def test_a_model_that_never_fixes_its_call_does_not_end_the_run() -> None:
     bad = [call("functions__loan_fee", days="many")]
     played = Played([EXPAND_FEE], bad, bad, bad, bad, "I give up.")
     async with opened() as crib:
@@ -339,7 +339,7 @@ async def test_a_model_that_never_mends_its_call_is_told_so_and_does_not_end_the
     assert done.output == "I give up."
 
 
-async def test_arguments_that_are_no_object_never_reach_a_tool() -> None:
+async def test_arguments_that_are_not_an_object_never_reach_a_tool() -> None:
     played = Played([EXPAND_FEE], [ToolCallPart("functions__loan_fee", "[3]")], [CALL_FEE], "4.5")
     async with opened() as crib:
         done = await create_pydantic_agent(played.model, create_toolset(crib.session())).run("Go")
@@ -347,7 +347,7 @@ async def test_arguments_that_are_no_object_never_reach_a_tool() -> None:
     assert [part.outcome for part in returns(done.all_messages())] == ["success", "retried", "success"]
 
 
-async def test_what_a_tool_itself_reports_as_failed_is_a_failed_answer() -> None:
+async def test_a_tool_error_is_a_failed_result() -> None:
     def broken() -> str:
         """Break."""
         raise RuntimeError("worn out")
@@ -362,7 +362,7 @@ async def test_what_a_tool_itself_reports_as_failed_is_a_failed_answer() -> None
     assert "worn out" in str(failed.content)
 
 
-async def test_errors_lead_to_operations_by_the_names_they_have_here_and_to_no_other() -> None:
+async def test_errors_refer_only_to_available_operations_by_their_local_names() -> None:
     unknown = call("call_tool", tool_id="functions.hammer")
     several = call("expand_tool", tool_ids=["functions.hammer", "functions.loan_fee"])
     played = Played([unknown], [several], [call("find_tools", query="zzz qqq")], "Done")
@@ -380,7 +380,7 @@ async def test_errors_lead_to_operations_by_the_names_they_have_here_and_to_no_o
     assert "next_action" not in told(returns(without.all_messages())[0])["error"]
 
 
-async def test_a_definition_that_changes_under_the_model_is_not_called_and_then_shown_anew() -> None:
+async def test_a_definition_that_changes_during_a_run_is_stale_and_shown_again() -> None:
     angle = {"angle": {"type": "integer"}}
     old = tool("shop.saw", "Saw.", properties={})
     new = tool("shop.saw", "Saw, in a new way.", properties=angle, required=("angle",))
@@ -410,7 +410,7 @@ async def test_a_definition_that_changes_under_the_model_is_not_called_and_then_
     assert descriptions[:2] == ["Saw.", "Saw, in a new way."]
 
 
-async def test_pictures_reach_the_model_as_pictures() -> None:
+async def test_images_are_passed_to_the_model_as_images() -> None:
     picture = {"type": "image", "data": base64.b64encode(b"png").decode(), "mimeType": "image/png"}
     odd = {"type": "image", "data": "!", "mimeType": "image/png"}
     result = ToolResult({"content": [{"type": "text", "text": "Look:"}, picture, odd]})
@@ -432,7 +432,7 @@ async def test_pictures_reach_the_model_as_pictures() -> None:
 
 @asynccontextmanager
 async def asking(*tools: Any) -> AsyncGenerator[tuple[Toolcrib, ScriptedSource]]:
-    """A crib whose policy has a person asked about every call."""
+    """A crib whose policy requires approval of every call."""
     source = ScriptedSource("git", tools or [PUSH])
     async with Toolcrib(policy=Rules((), Access.ASK)) as crib:
         crib.add_source(source)
@@ -449,7 +449,7 @@ def deferred(output: object) -> DeferredToolRequests:
     return output
 
 
-async def test_what_a_person_has_to_approve_of_is_handed_out_and_runs_once_it_is_approved() -> None:
+async def test_a_call_that_needs_approval_is_deferred_and_runs_after_approval() -> None:
     recorded: list[OperationPerformed] = []
     async with asking() as (crib, source):
         crib.dispatcher.recorders.append(recorded.append)
@@ -471,7 +471,7 @@ async def test_what_a_person_has_to_approve_of_is_handed_out_and_runs_once_it_is
     assert [(each.outcome, each.approval) for each in recorded] == [("NOT_AUTHORIZED", "unanswered"), ("ok", "once")]
 
 
-async def test_a_call_through_call_tool_is_asked_about_by_the_tools_own_name() -> None:
+async def test_a_call_through_call_tool_asks_for_approval_of_the_called_tool() -> None:
     async with asking() as (crib, source):
         session = crib.session()
         handle = session.expand_tool("git.push").handle
@@ -486,7 +486,7 @@ async def test_a_call_through_call_tool_is_asked_about_by_the_tools_own_name() -
     assert source.calls == [("push", {"to": "home"})]
 
 
-async def test_what_a_person_refuses_does_not_run_and_the_model_is_told() -> None:
+async def test_a_denied_call_does_not_run_and_the_model_is_informed() -> None:
     async with asking() as (crib, source):
         played = Played([PUSHING], "All right.")
         agent = create_pydantic_agent(played.model, CribToolset[object](crib.session(), tools=["git.push"]))
@@ -499,7 +499,7 @@ async def test_what_a_person_refuses_does_not_run_and_the_model_is_told() -> Non
     assert [(part.outcome, part.content) for part in returns(done.all_messages())] == [("denied", "Not today.")]
 
 
-async def test_nobody_is_asked_about_arguments_that_the_tool_does_not_take() -> None:
+async def test_approval_is_not_requested_for_invalid_arguments() -> None:
     async with asking() as (crib, source):
         played = Played([call("git__push", to=1)], [PUSHING])
         toolset = CribToolset[object](crib.session(), tools=["git.push"])
@@ -511,7 +511,7 @@ async def test_nobody_is_asked_about_arguments_that_the_tool_does_not_take() -> 
     assert source.calls == []
 
 
-async def test_arguments_that_the_person_put_in_the_place_of_the_models_are_judged_as_well() -> None:
+async def test_arguments_replaced_by_the_approver_are_validated() -> None:
     async with asking() as (crib, source):
         played = Played([PUSHING], "Oh.", [PUSHING], "Pushed.")
         agent = create_pydantic_agent(played.model, CribToolset[object](crib.session(), tools=["git.push"]))
@@ -524,7 +524,7 @@ async def test_arguments_that_the_person_put_in_the_place_of_the_models_are_judg
     assert source.calls == [("push", {"to": "work"})]
 
 
-async def test_a_definition_that_changed_after_the_question_is_asked_about_again() -> None:
+async def test_a_definition_that_changed_after_the_request_needs_a_new_approval() -> None:
     async with asking() as (crib, source):
         played = Played([PUSHING], "Pushed.")
         agent = create_pydantic_agent(played.model, CribToolset[object](crib.session(), tools=["git.push"]))
@@ -541,7 +541,7 @@ async def test_a_definition_that_changed_after_the_question_is_asked_about_again
 
 
 @pytest.mark.parametrize("gives_back", [True, False])
-async def test_another_process_runs_it_where_it_is_given_what_was_asked_and_asks_again_where_not(
+async def test_a_different_process_runs_an_approved_call_only_with_the_request_metadata(
     gives_back: bool,
 ) -> None:
     async with asking() as (crib, source):
@@ -560,7 +560,7 @@ async def test_another_process_runs_it_where_it_is_given_what_was_asked_and_asks
     assert len(source.calls) == gives_back
 
 
-async def test_what_was_approved_of_for_good_is_not_asked_about() -> None:
+async def test_a_permanently_approved_tool_runs_without_a_request() -> None:
     async with asking() as (crib, source):
         session = crib.session()
         view = session.view()
@@ -578,7 +578,7 @@ async def test_what_was_approved_of_for_good_is_not_asked_about() -> None:
     assert source.calls == [("push", {"to": "home"})]
 
 
-async def test_a_handler_that_asks_within_the_run_lets_it_go_on() -> None:
+async def test_a_handler_can_approve_calls_within_the_run() -> None:
     def approve(ctx: object, requests: DeferredToolRequests) -> DeferredToolResults:
         return requests.build_results(approve_all=True)
 
@@ -593,7 +593,7 @@ async def test_a_handler_that_asks_within_the_run_lets_it_go_on() -> None:
 
 
 class Person(Approver):
-    """Says always the same, and knows what it was asked about."""
+    """Gives the same answer to every request, and records the requests."""
 
     def __init__(self, answer: Consent) -> None:
         super().__init__()
@@ -609,7 +609,7 @@ class Person(Approver):
 
 
 class Asking(Approver):
-    """Asks a person about one call."""
+    """Asks the person about one call."""
 
     def __init__(self, person: Person, call_id: str) -> None:
         super().__init__(person.approvals)
@@ -625,7 +625,7 @@ class Asking(Approver):
 
 
 @pytest.mark.parametrize("answer", ["once", "refused"])
-async def test_an_approver_asks_while_the_run_waits_and_is_told_which_call_it_is(answer: Consent) -> None:
+async def test_an_approver_is_asked_during_the_run_with_the_id_of_the_call(answer: Consent) -> None:
     recorded: list[OperationPerformed] = []
     person = Person(answer)
     async with asking() as (crib, source):
@@ -648,7 +648,7 @@ async def test_an_approver_asks_while_the_run_waits_and_is_told_which_call_it_is
     assert done.output == "Well."
 
 
-async def test_an_approver_is_not_asked_about_arguments_that_the_tool_does_not_take() -> None:
+async def test_an_approver_is_not_asked_about_invalid_arguments() -> None:
     person = Person("once")
     async with asking() as (crib, source):
         played = Played([call("git__push", to=1)], [PUSHING], "Pushed.")
@@ -659,7 +659,7 @@ async def test_an_approver_is_not_asked_about_arguments_that_the_tool_does_not_t
     assert source.calls == [("push", {"to": "home"})]
 
 
-async def test_what_an_approver_was_told_for_good_is_kept_where_it_says() -> None:
+async def test_a_permanent_approval_is_stored_in_the_approvals_of_the_approver() -> None:
     person = Person("always")
     async with asking() as (crib, _):
         toolset = CribToolset[object](crib.session(), tools=["git.push"], approver=person.of)
@@ -669,7 +669,7 @@ async def test_what_an_approver_was_told_for_good_is_kept_where_it_says() -> Non
     assert await person.approvals.holds("local", "git.push", intent.definition)
 
 
-async def test_as_long_as_only_reads_may_run_nothing_else_does_and_nobody_is_asked() -> None:
+async def test_with_only_read_other_tools_are_refused_without_asking_for_approval() -> None:
     modes = [True, False]
     person = Person("once")
     look = replace(tool("git.look", "Look."), annotations=ToolAnnotations(read_only=True))
@@ -698,7 +698,7 @@ async def test_as_long_as_only_reads_may_run_nothing_else_does_and_nobody_is_ask
     assert [intent.subject for _, intent in person.asked] == ["git.look", "git.push"]
 
 
-async def test_a_call_that_takes_longer_than_it_may_is_given_up() -> None:
+async def test_a_call_that_exceeds_its_timeout_fails() -> None:
     async def hang() -> str:
         """Hang."""
         await anyio.sleep_forever()
@@ -714,11 +714,11 @@ async def test_a_call_that_takes_longer_than_it_may_is_given_up() -> None:
     assert "did not finish within 0 seconds" in str(given_up.content)
 
 
-# -- what a history keeps ---------------------------------------------------------------------------------------------
+# -- message histories ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("written", [False, True])
-async def test_a_run_that_goes_on_from_a_history_has_what_was_opened_in_it(written: bool) -> None:
+async def test_a_run_that_continues_a_history_has_its_expanded_tools(written: bool) -> None:
     async with opened() as crib:
         first = await create_pydantic_agent(Played([EXPAND_FEE], "Ready.").model, create_toolset(crib.session())).run(
             "Get ready"
@@ -735,7 +735,7 @@ async def test_a_run_that_goes_on_from_a_history_has_what_was_opened_in_it(writt
     assert returns(second.new_messages())[0].content == "4.5"
 
 
-async def test_what_went_away_is_not_there_in_a_run_that_goes_on() -> None:
+async def test_removed_tools_are_missing_in_a_run_that_continues_a_history() -> None:
     async with opened() as crib:
         agent = create_pydantic_agent(Played([EXPAND_FEE], "Ready.").model, create_toolset(crib.session()))
         first = await agent.run("Get ready")
@@ -748,7 +748,7 @@ async def test_what_went_away_is_not_there_in_a_run_that_goes_on() -> None:
     assert played.offered == [OPERATIONS]
 
 
-async def test_runs_side_by_side_of_one_agent_and_one_toolset_have_what_each_opened_and_no_more() -> None:
+async def test_concurrent_runs_of_one_agent_have_only_their_own_expanded_tools() -> None:
     opens = {"fee": "functions.loan_fee", "people": "functions.borrowers"}
     seen: dict[str, list[str]] = {}
     both = {"fee": anyio.Event(), "people": anyio.Event()}
@@ -772,7 +772,7 @@ async def test_runs_side_by_side_of_one_agent_and_one_toolset_have_what_each_ope
     assert seen == {"fee": ["functions__loan_fee"], "people": ["functions__borrowers"]}
 
 
-async def test_what_one_call_opens_another_of_the_same_answer_cannot_use_yet() -> None:
+async def test_a_tool_cannot_be_called_in_the_same_answer_that_expands_it() -> None:
     played = Played([EXPAND_FEE, CALL_FEE], [CALL_FEE], "4.5")
     async with opened() as crib:
         done = await create_pydantic_agent(played.model, create_toolset(crib.session())).run("Go")
@@ -780,7 +780,7 @@ async def test_what_one_call_opens_another_of_the_same_answer_cannot_use_yet() -
     assert [part.outcome for part in returns(done.all_messages())] == ["success", "retried", "success"]
 
 
-# -- on the wire ------------------------------------------------------------------------------------------------------
+# -- requests over HTTP -----------------------------------------------------------------------------------------------
 
 SCRIPT = [
     Turn(calls=(Call("expand_tool", '{"tool_id": "functions.loan_fee"}'),)),
@@ -823,7 +823,7 @@ async def claude(server: AnthropicServer, model: str) -> AsyncGenerator[Model]:
 
 
 async def wire(server: OpenAIServer | AnthropicServer, models: AbstractAsyncContextManager[Model]) -> list[Json]:
-    """The requests of a run that opens two tools and calls both, and of one that goes on from it."""
+    """Return the requests of a run that expands two tools and calls both, and of a run that continues it."""
     async with opened() as crib, models as model:
         agent = create_pydantic_agent(model, create_toolset(crib.session()))
         first = await agent.run("Go")
@@ -834,7 +834,7 @@ async def wire(server: OpenAIServer | AnthropicServer, models: AbstractAsyncCont
     return [request.content for request in server.requests]
 
 
-async def test_openai_responses_are_sent_the_same_beginning_whatever_was_opened() -> None:
+async def test_openai_requests_keep_the_same_prefix_when_tools_are_expanded() -> None:
     async with ResponsesServer([*SCRIPT, *GOING_ON]) as server:
         requests = await wire(server, responses(server))
 
@@ -849,7 +849,7 @@ async def test_openai_responses_are_sent_the_same_beginning_whatever_was_opened(
 
 
 @pytest.mark.parametrize("model", ["claude-opus-4-8", "claude-haiku-4-5"])
-async def test_claude_is_sent_the_same_beginning_and_what_is_opened_is_revealed_behind_it(model: str) -> None:
+async def test_claude_requests_keep_the_same_prefix_and_reveal_expanded_tools_after_it(model: str) -> None:
     async with AnthropicServer([*SCRIPT, *GOING_ON]) as server:
         requests = await wire(server, claude(server, model))
 
@@ -865,7 +865,7 @@ async def test_claude_is_sent_the_same_beginning_and_what_is_opened_is_revealed_
 OPENED = ["functions__loan_fee", "functions__borrowers"]
 
 
-async def test_for_a_model_that_reveals_nothing_the_list_grows_at_its_end() -> None:
+async def test_without_deferred_tools_the_tool_list_grows_at_its_end() -> None:
     async with OpenAIServer([*SCRIPT, *GOING_ON]) as server:
         requests = await wire(server, chat(server))
     lists = [[tool["function"]["name"] for tool in request["tools"]] for request in requests]
@@ -881,7 +881,7 @@ async def test_for_a_model_that_reveals_nothing_the_list_grows_at_its_end() -> N
     assert not any(tool.get("defer_loading") for request in older for tool in request["tools"])
 
 
-async def test_schemas_are_sent_as_they_are_and_what_an_api_would_refuse_stands_in_the_description() -> None:
+async def test_schemas_are_sent_unchanged_and_refused_parts_are_in_the_description() -> None:
     either: Json = {
         "type": "object",
         "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
@@ -903,10 +903,10 @@ async def test_schemas_are_sent_as_they_are_and_what_an_api_would_refuse_stands_
         assert '"anyOf"' in by_name["shop__cut"]["description"]
 
 
-# -- the whole catalog, held back -------------------------------------------------------------------------------------
+# -- the whole catalog as deferred tools ------------------------------------------------------------------------------
 
 
-async def test_with_all_tools_listed_the_frameworks_search_ranks_as_the_session_does() -> None:
+async def test_with_all_tools_the_search_of_the_framework_ranks_like_the_session() -> None:
     played = Played([call("search_tools", queries=["what borrowing costs", "who borrowed"])], [CALL_FEE], "4.5")
     async with opened() as crib:
         toolset = CribToolset[object](crib.session(), operations=ALL)
@@ -919,7 +919,7 @@ async def test_with_all_tools_listed_the_frameworks_search_ranks_as_the_session_
     assert called.content == "4.5"
 
 
-async def test_claude_is_sent_the_whole_catalog_held_back_and_a_search_changes_nothing_before_it() -> None:
+async def test_claude_gets_the_whole_catalog_deferred_and_a_search_keeps_the_prefix() -> None:
     script = [
         Turn(calls=(Call("search_tools", '{"queries": ["what borrowing costs"]}'),)),
         Turn(calls=(Call("functions__loan_fee", '{"days": 3}'),)),
@@ -938,7 +938,7 @@ async def test_claude_is_sent_the_whole_catalog_held_back_and_a_search_changes_n
     assert returns(done.all_messages())[-1].content == "4.5"
 
 
-async def test_openai_searches_the_catalog_held_back_as_the_session_does() -> None:
+async def test_openai_searches_the_deferred_catalog_like_the_session() -> None:
     script = [
         Turn(calls=(Call("tool_search", '{"queries": ["what borrowing costs"]}'),)),
         Turn(calls=(Call("functions__loan_fee", '{"days": 3}'),)),

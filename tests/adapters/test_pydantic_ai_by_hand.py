@@ -1,4 +1,4 @@
-"""Toolsets of Pydantic AI that are made of what an editor says, without an agent of ours around them."""
+"""Pydantic AI toolsets that are made from the tools of an editor, without an agent of Toolcrib."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ READ, WRITE = PROTOCOL_TOOLS["read_file"], PROTOCOL_TOOLS["write_file"]
 
 
 def editor_with(offer: ClientOffer = ALL, **files: str) -> Editor:
-    """Its files are below `/project`, its tools say that they are done, and its commands run until they are killed."""
+    """An editor with files below `/project`, tools that return at once, and commands that run until they are killed."""
     return Editor(
         offer,
         files={f"/project/{name}.txt": text for name, text in files.items()},
@@ -69,7 +69,7 @@ def editor_with(offer: ClientOffer = ALL, **files: str) -> Editor:
 
 
 class Yes(Approver):
-    """Approves of everything, and knows which calls it was asked about."""
+    """Approves everything, and records the calls it was asked about."""
 
     def __init__(self, *, says: bool = True) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ DONE: Json = {"text": "Done."}
 
 
 async def listed(toolset: CribToolset[Any]) -> dict[str, Json]:
-    """What a model is shown: schemas by name."""
+    """Return the schemas that a model gets, by name."""
     model = TestModel(call_tools=[])
     await create_pydantic_agent(model, toolset).run("Go")
     parameters = model.last_model_request_parameters
@@ -116,7 +116,7 @@ def returns(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
 # -- from a catalog ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_toolset_from_a_catalog_has_exactly_its_tools_each_schema_whole() -> None:
+async def test_a_toolset_from_a_catalog_has_exactly_its_tools_with_complete_schemas() -> None:
     shown = await listed(toolset_of(editor_with(), READ, RENAME))
 
     assert [*shown] == ["read_file", "refactor_rename"]
@@ -124,7 +124,7 @@ async def test_a_toolset_from_a_catalog_has_exactly_its_tools_each_schema_whole(
     assert shown["read_file"] == READ.parameters
 
 
-async def test_a_known_tool_of_a_catalog_is_run_by_the_protocols_own_method() -> None:
+async def test_a_known_tool_runs_through_its_protocol_method() -> None:
     editor = editor_with(a="Hello")
     model = scripted_model([calling("read_file", path="/project/a.txt"), DONE])
     done = await create_pydantic_agent(model, toolset_of(editor, READ, RENAME)).run("Go")
@@ -134,7 +134,7 @@ async def test_a_known_tool_of_a_catalog_is_run_by_the_protocols_own_method() ->
     assert done.output == "Done."
 
 
-async def test_an_unknown_tool_of_a_catalog_is_asked_for_by_its_name() -> None:
+async def test_an_unknown_tool_is_called_by_name_in_the_editor() -> None:
     editor = editor_with()
     model = scripted_model([calling("find_uses", symbol="fee"), DONE])
     done = await create_pydantic_agent(model, toolset_of(editor, FIND_USES)).run("Go")
@@ -143,7 +143,7 @@ async def test_an_unknown_tool_of_a_catalog_is_asked_for_by_its_name() -> None:
     assert editor.asked == [("call_tool", ("find_uses", {"symbol": "fee"}))]
 
 
-async def test_what_the_capabilities_deny_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tools_that_the_capabilities_deny_are_omitted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         toolset = toolset_of(editor_with(ClientOffer(read_text_file=True)), READ, WRITE, FIND_USES)
 
@@ -151,7 +151,7 @@ async def test_what_the_capabilities_deny_is_left_out_and_said(caplog: pytest.Lo
     assert ["write_file" in record.message for record in caplog.records] == [True]
 
 
-async def test_the_test_model_calls_every_tool_that_only_reads() -> None:
+async def test_the_test_model_can_call_a_read_only_tool() -> None:
     editor = editor_with()
     toolset = toolset_of(editor, FIND_USES)
     done = await create_pydantic_agent(TestModel(), toolset).run("Go")
@@ -159,7 +159,7 @@ async def test_the_test_model_calls_every_tool_that_only_reads() -> None:
     assert json.loads(str(done.output)) == {"find_uses": "find_uses done"}
 
 
-async def test_arguments_are_judged_before_the_editor_or_anybody_is_asked() -> None:
+async def test_arguments_are_validated_before_approval_and_before_the_editor_is_called() -> None:
     editor, person = editor_with(), Yes()
     bad = calling("refactor_rename", symbol="fee", to=5)
     model = scripted_model([bad, calling("refactor_rename", symbol="fee", to="price"), DONE])
@@ -174,17 +174,17 @@ async def test_arguments_are_judged_before_the_editor_or_anybody_is_asked() -> N
 # -- from capabilities ------------------------------------------------------------------------------------------------
 
 
-async def test_a_toolset_from_capabilities_has_only_file_tools_where_there_are_no_terminals() -> None:
+async def test_without_terminals_a_toolset_from_capabilities_has_only_file_tools() -> None:
     toolset = create_toolset_from_capabilities(FILES, editor_with(FILES), SESSION, cwd="/project")
     assert [*await listed(toolset)] == ["read_file", "write_file"]
 
 
-async def test_a_toolset_from_capabilities_has_all_tools_of_the_protocol_where_all_are_there() -> None:
+async def test_with_all_capabilities_a_toolset_has_all_protocol_tools() -> None:
     toolset = create_toolset_from_capabilities(ALL, editor_with(), SESSION, cwd="/project")
     assert [*await listed(toolset)] == [*PROTOCOL_TOOLS]
 
 
-async def test_nothing_is_listed_that_the_editor_itself_does_not_offer() -> None:
+async def test_a_toolset_never_has_tools_that_the_editor_does_not_offer() -> None:
     toolset = create_toolset_from_capabilities(ALL, editor_with(FILES), SESSION, cwd="/project")
     assert [*await listed(toolset)] == [each.name for each in catalog_of(FILES).tools]
 
@@ -192,7 +192,7 @@ async def test_nothing_is_listed_that_the_editor_itself_does_not_offer() -> None
 # -- approval ---------------------------------------------------------------------------------------------------------
 
 
-async def test_what_edits_is_handed_out_for_approval_and_runs_once_it_is_approved() -> None:
+async def test_a_call_that_edits_is_deferred_and_runs_after_approval() -> None:
     editor = editor_with()
     model = scripted_model([calling("refactor_rename", symbol="fee", to="price"), DONE])
     agent = create_pydantic_agent(model, toolset_of(editor, RENAME))
@@ -208,7 +208,7 @@ async def test_what_edits_is_handed_out_for_approval_and_runs_once_it_is_approve
     assert done.output == "Done."
 
 
-async def test_what_a_person_refuses_never_reaches_the_editor() -> None:
+async def test_a_denied_call_never_reaches_the_editor() -> None:
     editor = editor_with(a="Hello")
     model = scripted_model([calling("write_file", path="/project/a.txt", content="Bye"), DONE])
     agent = create_pydantic_agent(model, toolset_of(editor, WRITE))
@@ -224,7 +224,7 @@ async def test_what_a_person_refuses_never_reaches_the_editor() -> None:
 
 
 @pytest.mark.parametrize("says", [True, False])
-async def test_an_approver_is_asked_about_just_that_call_while_the_run_waits(says: bool) -> None:
+async def test_an_approver_is_asked_about_the_exact_call_during_the_run(says: bool) -> None:
     editor, person = editor_with(a="Hello"), Yes(says=says)
     model = scripted_model([calling("write_file", path="/project/a.txt", content="Bye"), DONE])
     done = await create_pydantic_agent(model, toolset_of(editor, WRITE, approver=person.of)).run("Go")
@@ -239,7 +239,7 @@ async def test_an_approver_is_asked_about_just_that_call_while_the_run_waits(say
 # -- terminals --------------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_run_leaves_open_in_terminals_ends_with_it_and_not_with_one_beside_it() -> None:
+async def test_terminals_left_open_by_a_run_end_with_it_and_not_with_a_parallel_run() -> None:
     editor = editor_with()
     serving = calling("run_command", command="serve", background=True)
     toolset = toolset_of(editor, *catalog_of(ALL).tools, approver=Yes().of)
@@ -272,7 +272,7 @@ async def test_what_a_run_leaves_open_in_terminals_ends_with_it_and_not_with_one
     ],
     ids=["it lists", "it lists and can more", "it lists nothing", "it does not list", "it offers nothing"],
 )
-async def test_a_toolset_from_an_editor_has_what_it_lists_or_else_what_its_capabilities_allow(
+async def test_a_toolset_from_an_editor_has_its_listed_tools_or_those_of_its_capabilities(
     offer: ClientOffer, catalog: list[ToolDescriptor], names: list[str]
 ) -> None:
     editor = editor_with(offer)
@@ -282,14 +282,14 @@ async def test_a_toolset_from_an_editor_has_what_it_lists_or_else_what_its_capab
     assert editor.methods.count("discover_tools") <= 1
 
 
-async def test_an_editor_that_fails_to_list_its_tools_gives_no_toolset() -> None:
+async def test_an_editor_that_fails_to_list_its_tools_raises_an_error() -> None:
     editor = editor_with(ClientOffer(discovery=True, read_text_file=True))
     editor.failing["discover_tools"] = ClientRefused(-32603, "Internal error")
     with pytest.raises(SourceUnavailable, match="refused to"):
         await create_toolset_from_editor(editor, SESSION, cwd="/project")
 
 
-async def test_the_editor_is_told_which_call_asks_for_its_tool() -> None:
+async def test_the_editor_gets_the_id_of_the_call() -> None:
     editor = editor_with()
     model = scripted_model([calling("find_uses", symbol="fee"), DONE])
     done = await create_pydantic_agent(model, toolset_of(editor, FIND_USES)).run("Go")

@@ -1,4 +1,4 @@
-"""A script as a model of Pydantic AI: whole and in a stream, in conversations side by side and resumed."""
+"""A script as a Pydantic AI model: complete or streamed, in parallel and resumed conversations."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def responses(messages: list[ModelMessage]) -> list[ModelResponse]:
     return [message for message in messages if isinstance(message, ModelResponse)]
 
 
-async def test_a_script_in_a_file_is_played_whole(tmp_path: Path) -> None:
+async def test_a_script_in_a_file_is_played(tmp_path: Path) -> None:
     script = tmp_path / "fee.json"
     script.write_text(json.dumps(SCRIPT))
     done = await playing(script).run("What does it cost?")
@@ -74,7 +74,7 @@ async def test_a_script_in_a_file_is_played_whole(tmp_path: Path) -> None:
     assert done.output == "4.5 and 3.0."
 
 
-async def test_a_stream_comes_in_pieces_that_make_the_same_answers() -> None:
+async def test_a_stream_has_pieces_that_form_the_same_answers() -> None:
     pieces: dict[str, list[str]] = {"thinking": [], "text": [], "calls": []}
 
     async def hear(ctx: RunContext[None], events: AsyncIterable[AgentStreamEvent]) -> None:
@@ -111,7 +111,7 @@ async def test_a_stream_comes_in_pieces_that_make_the_same_answers() -> None:
     assert all(len(each) > 2 for each in pieces.values())
 
 
-async def test_every_conversation_begins_at_the_beginning_and_goes_on_where_its_history_ends() -> None:
+async def test_each_conversation_starts_at_the_first_turn_or_continues_its_history() -> None:
     agent = playing()
     first = await agent.run("What does it cost?")
     other = await agent.run("And for me?")
@@ -124,7 +124,7 @@ async def test_every_conversation_begins_at_the_beginning_and_goes_on_where_its_
     assert len({*ids}) == len(ids)
 
 
-async def test_tools_that_are_brought_in_count_for_no_turn() -> None:
+async def test_injected_tools_do_not_count_as_a_turn() -> None:
     script = [
         {"calls": [{"name": "expand_tool", "arguments": {"tool_id": "functions.fee"}}]},
         {"calls": [{"name": "functions__fee", "arguments": {"days": 3}}]},
@@ -143,7 +143,7 @@ async def test_tools_that_are_brought_in_count_for_no_turn() -> None:
     ("stop", "reason"), [("end", "stop"), ("calls", "tool_call"), ("length", "length"), ("refused", "content_filter")]
 )
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_an_answer_ends_for_the_reason_that_the_script_gives(stop: str, reason: str, is_streamed: bool) -> None:
+async def test_an_answer_has_the_stop_reason_of_the_script(stop: str, reason: str, is_streamed: bool) -> None:
     agent = Agent(scripted_model([{"text": "Half an", "stop": stop}]))
     if is_streamed:
         async with agent.run_stream("Go") as stream:
@@ -155,7 +155,7 @@ async def test_an_answer_ends_for_the_reason_that_the_script_gives(stop: str, re
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_a_conversation_that_is_longer_than_the_script_is_told_that_it_has_ended(is_streamed: bool) -> None:
+async def test_a_conversation_longer_than_the_script_is_an_error(is_streamed: bool) -> None:
     async def hear(ctx: RunContext[None], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for _ in events:
             pass
@@ -168,7 +168,7 @@ async def test_a_conversation_that_is_longer_than_the_script_is_told_that_it_has
         )
 
 
-async def test_a_turn_of_nothing_is_streamed_as_one() -> None:
+async def test_an_empty_turn_can_be_streamed() -> None:
     async def hear(ctx: RunContext[None], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for _ in events:
             pass
@@ -178,7 +178,7 @@ async def test_a_turn_of_nothing_is_streamed_as_one() -> None:
     assert [[*each.parts] for each in responses(done.all_messages())] == [[], [TextPart("Hello.")]]
 
 
-async def test_a_file_that_is_no_script_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+async def test_an_invalid_script_file_is_refused_at_creation(tmp_path: Path) -> None:
     script = tmp_path / "odd.json"
     script.write_text('[{"say": "Hello."}]')
     with pytest.raises(InvalidConfig, match="is not valid"):

@@ -1,4 +1,4 @@
-"""The adapter that plays a script, by itself and through a loop, and adapters by their names."""
+"""The adapter that plays a script, alone and in a loop, and `get_adapter`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def add(a: int, b: int) -> int:
 
 
 @pytest.mark.anyio
-async def test_a_script_in_a_file_is_played_through_a_loop_by_the_name_of_the_file(tmp_path: Path) -> None:
+async def test_a_script_in_a_file_runs_in_a_loop_with_the_file_as_model_name(tmp_path: Path) -> None:
     script = tmp_path / "sum.json"
     calls = [{"name": "add", "arguments": {"a": 2, "b": 3}}]
     script.write_text(json.dumps([{"text": "Let me see.", "calls": calls}, {"text": "5"}]))
@@ -54,7 +54,7 @@ async def test_a_script_in_a_file_is_played_through_a_loop_by_the_name_of_the_fi
 
 
 @pytest.mark.anyio
-async def test_its_estimated_usage_is_what_a_budget_of_tokens_is_held_against() -> None:
+async def test_the_token_budget_applies_to_estimated_usage() -> None:
     prompt = PromptTemplate[str]("check", "sum", [MarkdownSection("Sums", "sums", "Add.", tools=[add])]).bind()
     turn = {"calls": [{"name": "add", "arguments": {"a": 2, "b": 3}}]}
     async with Toolcrib() as crib:
@@ -64,20 +64,20 @@ async def test_its_estimated_usage_is_what_a_budget_of_tokens_is_held_against() 
 
 
 @pytest.mark.anyio
-async def test_it_stops_as_the_script_says_and_for_its_calls_where_that_says_nothing() -> None:
+async def test_the_stop_reason_comes_from_the_script_or_from_its_calls() -> None:
     adapter = ScriptedAdapter([{"calls": [{"name": "add"}]}, {"text": "Half an", "stop": "length"}, {}])
     stops = [(await adapter.respond(HELLO)).stop for _ in range(3)]
     assert stops == [Stop.CALLS, Stop.LENGTH, Stop.END]
 
 
 @pytest.mark.anyio
-async def test_what_a_script_thinks_is_told_to_nobody() -> None:
+async def test_thinking_in_a_script_is_not_in_the_message() -> None:
     turn = await ScriptedAdapter([{"thinking": "They greet me.", "text": "Hello."}]).respond(HELLO)
     assert turn.message == AssistantMessage("Hello.")
 
 
 @pytest.mark.anyio
-async def test_arguments_that_are_a_text_are_sent_as_they_stand() -> None:
+async def test_string_arguments_are_sent_unchanged() -> None:
     adapter = ScriptedAdapter(
         [{"calls": [{"name": "add", "arguments": '{"a": '}, {"name": "add", "arguments": {"a": 1}}]}]
     )
@@ -87,7 +87,7 @@ async def test_arguments_that_are_a_text_are_sent_as_they_stand() -> None:
 
 
 @pytest.mark.anyio
-async def test_where_the_script_has_ended_the_provider_has_failed() -> None:
+async def test_a_script_that_has_ended_is_a_provider_error() -> None:
     adapter = ScriptedAdapter([])
     with pytest.raises(ProviderFailed, match="ended") as caught:
         await adapter.respond(HELLO)
@@ -96,7 +96,7 @@ async def test_where_the_script_has_ended_the_provider_has_failed() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_call_of_what_is_not_offered_is_refused_unless_it_is_told_otherwise() -> None:
+async def test_a_call_of_a_tool_that_is_not_offered_is_refused_by_default() -> None:
     script = [{"calls": [{"name": "subtract"}]}]
     with pytest.raises(ProviderFailed, match=r"`subtract`, which the request does not offer\. It offers: add"):
         await ScriptedAdapter(script).respond(HELLO)
@@ -105,7 +105,7 @@ async def test_a_call_of_what_is_not_offered_is_refused_unless_it_is_told_otherw
 
 
 @pytest.mark.anyio
-async def test_what_is_held_back_is_not_offered_until_a_message_reveals_it() -> None:
+async def test_a_deferred_tool_is_offered_only_after_a_message_reveals_it() -> None:
     script = [{"calls": [{"name": "hidden"}]}] * 2
     hidden = ToolSpec("hidden", "Hides.", {"type": "object"}, is_deferred=True)
     adapter = ScriptedAdapter(script)
@@ -118,7 +118,7 @@ async def test_what_is_held_back_is_not_offered_until_a_message_reveals_it() -> 
 
 
 @pytest.mark.anyio
-async def test_a_function_answers_what_it_is_asked_at_once_or_later() -> None:
+async def test_the_script_can_be_a_sync_or_async_function() -> None:
     def at_once(request: ModelRequest) -> ModelTurn:
         return ModelTurn(AssistantMessage(request.system))
 
@@ -140,9 +140,7 @@ async def test_a_function_answers_what_it_is_asked_at_once_or_later() -> None:
         (None, "cannot be read"),
     ],
 )
-def test_a_file_that_is_no_script_is_refused_with_what_is_wrong(
-    tmp_path: Path, script: str | None, complaint: str
-) -> None:
+def test_an_invalid_script_file_is_refused_with_the_reason(tmp_path: Path, script: str | None, complaint: str) -> None:
     path = tmp_path / "script.json"
     if script is not None:
         path.write_text(script)
@@ -162,7 +160,7 @@ def test_a_file_that_is_no_script_is_refused_with_what_is_wrong(
         ("litellm:openai/gpt-4.1", {}, ("litellm", "openai/gpt-4.1", True)),
     ],
 )
-def test_a_vendors_adapter_is_had_by_its_name_and_says_what_it_can_before_a_run(
+def test_a_vendor_adapter_is_created_by_name_and_reports_its_capabilities(
     name: str, options: dict[str, Any], told: tuple[str, str, bool]
 ) -> None:
     adapter = get_adapter(name, **options)
@@ -179,7 +177,7 @@ def test_a_vendors_adapter_is_had_by_its_name_and_says_what_it_can_before_a_run(
         ("openai:", "Write `openai:MODEL`"),
     ],
 )
-def test_a_name_that_means_no_adapter_is_refused_with_those_that_it_may_mean(name: str, complaint: str) -> None:
+def test_an_unknown_adapter_name_is_refused_with_a_suggestion(name: str, complaint: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         get_adapter(name)
     assert complaint in caught.value.message
@@ -199,7 +197,7 @@ def test_a_name_that_means_no_adapter_is_refused_with_those_that_it_may_mean(nam
         ),
     ],
 )
-def test_an_option_that_an_adapter_does_not_have_is_refused_with_those_that_it_has(
+def test_an_unknown_option_is_refused_with_the_valid_options(
     name: str, options: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(InvalidConfig) as caught:
@@ -207,7 +205,7 @@ def test_an_option_that_an_adapter_does_not_have_is_refused_with_those_that_it_h
     assert complaint in caught.value.message
 
 
-def test_no_vendors_sdk_is_imported_before_its_adapter_is_made() -> None:
+def test_vendor_sdks_are_imported_only_when_their_adapter_is_created() -> None:
     code = (
         "import sys, toolcrib; toolcrib.get_adapter; import toolcrib.agent.loop.main, toolcrib.adapters.scripted;"
         "print({'openai', 'anthropic', 'litellm', 'claude_agent_sdk'} & set(sys.modules))"
@@ -216,6 +214,6 @@ def test_no_vendors_sdk_is_imported_before_its_adapter_is_made() -> None:
     assert done.stdout.strip() == "set()"
 
 
-def test_each_adapter_that_is_named_is_there_and_called_so() -> None:
+def test_every_listed_adapter_exists_and_has_its_name() -> None:
     for name, (module, kind) in ADAPTERS.items():
         assert getattr(import_module(module), kind).name == name

@@ -1,4 +1,4 @@
-"""A server that answers every request with the same words, which no vendor need have said."""
+"""A server that answers every request with the same bytes."""
 
 from __future__ import annotations
 
