@@ -1,4 +1,4 @@
-"""What the Python methods of a crib take: lone strings where lists belong, and no value of a wrong type."""
+"""Arguments of the Python methods of a crib: a string counts as a list of one, and wrong types are refused."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def lending() -> Toolcrib:
         ("expand_tools", {"tool_ids": "functions.borrow"}, {"tool_ids": ["functions.borrow"]}),
     ],
 )
-def test_a_lone_string_counts_as_a_list_of_one(operation: str, alone: dict[str, Any], listed: dict[str, Any]) -> None:
+def test_a_single_string_counts_as_a_list_of_one(operation: str, alone: dict[str, Any], listed: dict[str, Any]) -> None:
     crib = lending()
 
     def answer(given: dict[str, Any]) -> dict[str, Any]:
         wire: dict[str, Any] = getattr(crib, operation)(**given).to_wire()
         for tool in wire.get("tools", ()):
-            tool.pop("handle", None)  # it holds the trace of its own request
+            tool.pop("handle", None)  # the handle contains the trace of its request
         return wire
 
     assert "orrow" in str(answer(listed))
@@ -88,7 +88,9 @@ def test_a_lone_string_counts_as_a_list_of_one(operation: str, alone: dict[str, 
         ("describe", {"detail": "ful"}, "detail: must be one of: name, summary, full (did you mean `full`?)"),
     ],
 )
-def test_a_value_of_a_wrong_type_is_refused_with_its_place(operation: str, given: dict[str, Any], message: str) -> None:
+def test_a_value_of_the_wrong_type_is_refused_with_its_path(
+    operation: str, given: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidArguments) as wrong:
         getattr(lending(), operation)(**given)
 
@@ -98,7 +100,7 @@ def test_a_value_of_a_wrong_type_is_refused_with_its_place(operation: str, given
 
 
 @pytest.mark.anyio
-async def test_an_operation_that_is_not_there_is_refused_with_the_nearest() -> None:
+async def test_an_unknown_operation_is_refused_with_the_closest_name() -> None:
     with pytest.raises(InvalidArguments, match="did you mean `search_tools`") as wrong:
         await lending().perform("serch_tools", {"query": "borrow"})
 

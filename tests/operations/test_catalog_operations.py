@@ -1,4 +1,4 @@
-"""Browsing, searching and expanding: every page, and every error with its way on."""
+"""Listing, searching and expanding: every page, and every error with its next action."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ VIEW = view_of(
 
 
 async def sent(view: View, step: NextAction | None) -> object:
-    """What comes of sending a next action as it stands."""
+    """Send a next action unchanged and return the answer."""
     assert step is not None
     return await DISPATCHER.perform(view, CallContext(view.principal), step.operation, step.arguments)
 
@@ -59,7 +59,7 @@ async def sent(view: View, step: NextAction | None) -> object:
 # -- list -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_top_shows_every_source_with_what_is_in_it() -> None:
+def test_the_root_lists_every_source_with_a_summary_of_its_tools() -> None:
     page = OPERATIONS.list(VIEW).to_wire()
     summaries = [node.pop("summary") for node in page["nodes"]]
 
@@ -76,7 +76,7 @@ def test_the_top_shows_every_source_with_what_is_in_it() -> None:
     assert all(name in summaries[1] for name in ("commit", "log", "status"))
 
 
-def test_nodes_stand_before_tools_and_tools_are_pointers_without_schemas() -> None:
+def test_nodes_come_before_tools_and_tools_are_pointers_without_schemas() -> None:
     page = OPERATIONS.list(VIEW, ["git"]).to_wire()
 
     assert [node["name"] for node in page["nodes"]] == ["write"]
@@ -94,7 +94,7 @@ def test_nodes_stand_before_tools_and_tools_are_pointers_without_schemas() -> No
     st.lists(st.lists(st.sampled_from("abc"), max_size=2).map(tuple), max_size=14),
     st.integers(1, MAX_LIMIT),
 )
-def test_a_walk_over_the_pages_of_a_list_yields_nodes_then_tools_each_once(
+def test_the_pages_of_a_list_return_all_nodes_then_all_tools_once(
     categories: list[tuple[str, ...]], limit: int
 ) -> None:
     view = view_of(*(tool(f"s.t{number:02}", category=path) for number, path in enumerate(categories)))
@@ -114,7 +114,7 @@ def test_a_walk_over_the_pages_of_a_list_yields_nodes_then_tools_each_once(
 
 
 @pytest.mark.holds("list.filters-by-query")
-def test_a_list_with_a_query_ranks_what_is_at_or_below_the_path() -> None:
+def test_a_list_with_a_query_ranks_tools_at_or_below_the_path() -> None:
     page = OPERATIONS.list(VIEW, ["git"], query="record changes")
 
     assert page.tools[0].tool_id == "git.commit"
@@ -125,30 +125,30 @@ def test_a_list_with_a_query_ranks_what_is_at_or_below_the_path() -> None:
 
 @pytest.mark.holds("list.filters-by-tags")
 @pytest.mark.parametrize("path", [["git/write"], ["git", "write"], ["git/", "/write"], ["GIT/Write"]])
-def test_a_path_that_is_written_with_slashes_leads_where_it_would_as_a_list(path: list[str]) -> None:
+def test_a_path_may_be_written_with_slashes(path: list[str]) -> None:
     assert OPERATIONS.list(VIEW, path).path == ("git", "write")
     assert OPERATIONS.search_tools(VIEW, "record", category=path).tool_ids == ("git.commit",)
 
 
-def test_a_name_with_a_slash_is_one_name_where_there_is_such_a_node() -> None:
+def test_a_name_with_a_slash_matches_the_node_with_this_name() -> None:
     view = view_of(tool("s.t", category=("CI/CD",)), tool("s.u", category=("CI", "CD")))
     assert OPERATIONS.list(view, ["s", "CI/CD"]).tool_ids == ("s.t",)
     assert OPERATIONS.list(view, ["s", "CI", "CD"]).tool_ids == ("s.u",)
 
 
-def test_what_may_be_seen_and_not_called_says_so_before_it_is_expanded() -> None:
+def test_a_search_shows_that_a_visible_tool_is_not_callable() -> None:
     view = View.of(VIEW.visible.state, VIEW.principal, Rules((Rule(Access.SEE, tools=("git.commit",)),), Access.CALL))
     told = {each.tool_id: each.unavailable for each in OPERATIONS.search_tools(view, "commits").results}
     assert told == {"git.commit": "You can see this tool, but you are not allowed to call it.", "git.log": None}
 
 
-def test_a_list_with_tags_shows_only_what_carries_all_of_them() -> None:
+def test_a_list_with_tags_returns_only_tools_that_have_all_tags() -> None:
     assert OPERATIONS.list(VIEW, ["git"], tags=["vcs", "write"]).tools == ()
     assert [t.tool_id for t in OPERATIONS.list(VIEW, ["git", "write"], tags=["write", "vcs"]).tools] == ["git.commit"]
     assert [t.tool_id for t in OPERATIONS.list(VIEW, query="changes", tags=["write"]).tools] == ["git.commit"]
 
 
-def test_a_list_with_tags_shows_the_nodes_that_lead_to_such_tools_and_counts_no_others() -> None:
+def test_a_list_with_tags_returns_and_counts_only_nodes_with_matching_tools() -> None:
     def nodes(path: list[str], *tags: str) -> list[tuple[str, int]]:
         return [(pointer.node.name, pointer.tool_count) for pointer in OPERATIONS.list(VIEW, path, tags=tags).nodes]
 
@@ -164,7 +164,7 @@ def test_a_list_with_tags_shows_the_nodes_that_lead_to_such_tools_and_counts_no_
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-def test_a_walk_down_the_nodes_of_a_list_with_tags_reaches_every_such_tool_once(limit: int) -> None:
+def test_following_the_nodes_of_a_list_with_tags_reaches_every_matching_tool_once(limit: int) -> None:
     view = view_of(
         *(tool(f"s{n % 3}.t{n}", category=("a", f"c{n % 2}")[: n % 4], tags=("odd",) * (n % 2)) for n in range(24))
     )
@@ -182,7 +182,7 @@ def test_a_walk_down_the_nodes_of_a_list_with_tags_reaches_every_such_tool_once(
     assert sorted(found) == sorted(f"s{n % 3}.t{n}" for n in range(1, 24, 2))
 
 
-def test_what_is_not_known_yet_is_said() -> None:
+def test_starting_and_unavailable_sources_are_listed_on_a_page() -> None:
     registry = registry_of(tool("git.log", "History"))
     registry.register_source(SourceEntry(ScriptedSource("slow")))
     registry.register_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited"))
@@ -198,7 +198,7 @@ def test_what_is_not_known_yet_is_said() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 50])
-def test_a_walk_over_the_pages_of_a_search_yields_every_match_once_best_first(limit: int) -> None:
+def test_the_pages_of_a_search_return_every_match_once_and_best_first(limit: int) -> None:
     tools = [tool(f"s.t{number:02}", "match " * (1 + number % 3)) for number in range(20)]
     view = view_of(*tools, tool("s.other"), weights=WEIGHTS.without("meaning"))
     found: list[tuple[str, float]] = []
@@ -214,7 +214,7 @@ def test_a_walk_over_the_pages_of_a_search_yields_every_match_once_best_first(li
     assert found == sorted(found, key=lambda hit: (-hit[1], hit[0]))
 
 
-def test_a_search_in_a_category_finds_nothing_outside_it() -> None:
+def test_a_search_in_a_category_finds_no_tools_outside_of_it() -> None:
     found = OPERATIONS.search_tools(VIEW, "changes", category=["git", "write"])
 
     assert [hit.tool_id for hit in found.results] == ["git.commit"]
@@ -222,7 +222,7 @@ def test_a_search_in_a_category_finds_nothing_outside_it() -> None:
 
 @pytest.mark.holds("errors.no-match-in-category.hints")
 @pytest.mark.anyio
-async def test_a_search_in_a_category_without_a_match_names_those_that_have_one() -> None:
+async def test_a_search_without_a_match_in_its_category_names_categories_with_matches() -> None:
     with pytest.raises(NoMatchInCategory, match="No tool in files matches this query") as caught:
         OPERATIONS.search_tools(VIEW, "history of commits", category=["files"])
 
@@ -237,7 +237,7 @@ async def test_a_search_in_a_category_without_a_match_names_those_that_have_one(
     assert page.results[0].tool_id == "git.log"
 
 
-def test_few_categories_are_searched_to_name_those_that_have_a_match(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_naming_the_categories_with_matches_takes_only_a_few_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[int] = []
     search = View.search
 
@@ -258,7 +258,7 @@ def test_few_categories_are_searched_to_name_those_that_have_a_match(monkeypatch
 
 
 @pytest.mark.anyio
-async def test_a_search_in_a_category_for_what_is_nowhere_leads_to_what_is_there() -> None:
+async def test_a_search_in_a_category_without_any_match_leads_to_a_list() -> None:
     with pytest.raises(NoMatchInCategory) as caught:
         OPERATIONS.search_tools(VIEW, "zebra", category=["git", "write"])
 
@@ -268,7 +268,7 @@ async def test_a_search_in_a_category_for_what_is_nowhere_leads_to_what_is_there
 
 
 @pytest.mark.anyio
-async def test_a_search_that_finds_nothing_is_an_answer_that_leads_on() -> None:
+async def test_a_search_without_matches_is_an_answer_with_a_next_action() -> None:
     page = OPERATIONS.search_tools(VIEW, "zebra")
     told = page.to_wire()
     assert (told["results"], told["next_cursor"]) == ([], None)
@@ -281,7 +281,7 @@ async def test_a_search_that_finds_nothing_is_an_answer_that_leads_on() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_search_that_finds_nothing_that_fits_gives_the_closest_tools_and_says_so() -> None:
+async def test_a_search_without_good_matches_returns_weak_results_and_marks_them() -> None:
     walls = [tool(f"s{n}.paint", "Paints walls, roofs and floors of a house; says so in a letter.") for n in range(9)]
     view = view_of(*walls, weights=WEIGHTS.without("meaning"))
     query = "how many people live in a house of stone in each province of canada today"
@@ -300,7 +300,7 @@ async def test_a_search_that_finds_nothing_that_fits_gives_the_closest_tools_and
 
 
 @pytest.mark.anyio
-async def test_where_only_the_tags_keep_a_search_from_finding_something_it_leads_to_one_without_them() -> None:
+async def test_a_search_without_matches_because_of_tags_suggests_a_search_without_tags() -> None:
     page = OPERATIONS.search_tools(VIEW, "read a file", tags=["vcs"])
     assert page.suggestion is not None
     assert page.suggestion.hints == ("There are matches without the tag filter.",)
@@ -310,7 +310,7 @@ async def test_where_only_the_tags_keep_a_search_from_finding_something_it_leads
 
 
 @pytest.mark.anyio
-async def test_where_what_matches_cannot_be_called_yet_the_search_leads_to_one_that_shows_it() -> None:
+async def test_a_search_whose_matches_are_unavailable_suggests_a_search_that_shows_them() -> None:
     lost = tool("broken.print", "Prints a page.")
     registry = registry_of(*VIEW.tools.values())
     registry.register_source(
@@ -335,7 +335,7 @@ def test_a_limit_out_of_range_is_refused(limit: int) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_limit_that_json_wrote_with_a_point_is_the_same_limit() -> None:
+async def test_an_integral_float_is_accepted_as_a_limit() -> None:
     listed = await sent(VIEW, NextAction("list", {"limit": 1.0}))
     found = await sent(VIEW, NextAction("search_tools", {"query": "changes", "limit": 1.0}))
 
@@ -355,7 +355,7 @@ def first_list_cursor(view: View) -> str:
 
 
 @given(st.integers(0, 20), st.sampled_from("ABCabc012-_=+ é"))
-def test_a_cursor_that_was_altered_is_refused(position: int, letter: str) -> None:
+def test_an_altered_cursor_is_refused(position: int, letter: str) -> None:
     cursor = first_list_cursor(VIEW)
     altered = cursor[:position] + letter + cursor[position + 1 :]
     if altered == cursor:
@@ -366,7 +366,7 @@ def test_a_cursor_that_was_altered_is_refused(position: int, letter: str) -> Non
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "AAAA", "=" * 8, "é", "\x00", "\ud800", "A" * 100_000, "AAAAAA=="])
-def test_what_was_never_a_cursor_is_refused(cursor: str) -> None:
+def test_a_string_that_is_not_a_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(InvalidCursor):
         OPERATIONS.list(VIEW, cursor=cursor)
     with pytest.raises(InvalidCursor):
@@ -374,7 +374,7 @@ def test_what_was_never_a_cursor_is_refused(cursor: str) -> None:
 
 
 @pytest.mark.holds("errors.invalid-cursor")
-def test_a_cursor_belongs_to_its_request() -> None:
+def test_a_cursor_is_only_valid_for_its_own_request() -> None:
     cursor = first_list_cursor(VIEW)
 
     for other in (
@@ -403,7 +403,7 @@ def test_a_cursor_belongs_to_its_request() -> None:
     ],
     ids=str,
 )
-async def test_after_a_refused_cursor_the_next_action_begins_again(request_: NextAction) -> None:
+async def test_the_next_action_after_a_refused_cursor_requests_the_first_page(request_: NextAction) -> None:
     first = await sent(VIEW, request_)
 
     with pytest.raises(InvalidCursor) as refused:
@@ -413,7 +413,7 @@ async def test_after_a_refused_cursor_the_next_action_begins_again(request_: Nex
 
 
 @pytest.mark.anyio
-async def test_a_cursor_from_before_a_change_of_the_catalog_is_refused_and_begins_again() -> None:
+async def test_a_cursor_from_before_a_catalog_change_is_refused_with_a_restart() -> None:
     registry = registry_of(tool("git.log"), tool("git.tag"))
     cursor = OPERATIONS.list(View.of(registry.state), ["git"], limit=1).next_cursor
     registry.register(tool("git.add"))
@@ -427,7 +427,7 @@ async def test_a_cursor_from_before_a_change_of_the_catalog_is_refused_and_begin
     assert page.tools[0].tool_id == "git.add"
 
 
-def test_a_cursor_outlives_a_change_that_came_to_nothing() -> None:
+def test_a_cursor_stays_valid_if_the_catalog_is_equal_again() -> None:
     registry = registry_of(tool("git.log"), tool("git.tag"))
     cursor = OPERATIONS.list(View.of(registry.state), ["git"], limit=1).next_cursor
     registry.register(tool("git.add"))
@@ -436,12 +436,12 @@ def test_a_cursor_outlives_a_change_that_came_to_nothing() -> None:
     assert OPERATIONS.list(View.of(registry.state), ["git"], limit=1, cursor=cursor).tools[0].tool_id == "git.tag"
 
 
-# -- paths that are not there -----------------------------------------------------------------------------------------
+# -- unknown paths ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.holds("errors.unknown-path.closest")
 @pytest.mark.anyio
-async def test_an_unknown_path_names_the_nearest_and_the_way_there() -> None:
+async def test_an_unknown_path_names_the_closest_category_and_leads_there() -> None:
     with pytest.raises(UnknownPath) as unknown:
         OPERATIONS.list(VIEW, ["git", "wirte", "deep"])
 
@@ -480,7 +480,7 @@ async def test_an_unknown_path_names_the_nearest_and_the_way_there() -> None:
         ("list", {"path": ["gti"]}, {"path": ["git"]}),
     ],
 )
-async def test_after_an_unknown_path_the_same_request_is_made_at_the_nearest(
+async def test_after_an_unknown_path_the_next_action_repeats_the_request_at_the_closest_path(
     operation: str, asked: dict[str, Any], meant: dict[str, Any]
 ) -> None:
     with pytest.raises(UnknownPath) as unknown:
@@ -491,7 +491,7 @@ async def test_after_an_unknown_path_the_same_request_is_made_at_the_nearest(
 
 
 @pytest.mark.anyio
-async def test_after_an_unknown_path_a_search_that_would_find_nothing_there_is_not_repeated() -> None:
+async def test_a_search_without_matches_at_the_closest_path_is_not_repeated() -> None:
     with pytest.raises(UnknownPath) as unknown:
         OPERATIONS.search_tools(VIEW, "zebra", category="gti")
 
@@ -499,7 +499,7 @@ async def test_after_an_unknown_path_a_search_that_would_find_nothing_there_is_n
 
 
 @pytest.mark.anyio
-async def test_an_unknown_path_like_nothing_there_is_names_what_exists() -> None:
+async def test_an_unknown_path_without_a_close_match_names_existing_categories() -> None:
     with pytest.raises(UnknownPath) as unknown:
         OPERATIONS.search_tools(VIEW, "x", category=["zebra"])
 
@@ -507,14 +507,14 @@ async def test_an_unknown_path_like_nothing_there_is_names_what_exists() -> None
     assert isinstance(await sent(VIEW, unknown.value.next_action), ListPage)
 
 
-def test_a_path_below_which_there_are_only_tools_says_so() -> None:
+def test_an_unknown_path_below_a_node_without_categories_says_so() -> None:
     with pytest.raises(UnknownPath) as unknown:
         OPERATIONS.list(VIEW, ["files", "deep"])
 
     assert unknown.value.hints == ("Categories in files: none, only tools",)
 
 
-def test_a_path_in_another_case_is_found_where_only_one_can_be_meant() -> None:
+def test_a_path_is_matched_ignoring_case_if_it_is_unambiguous() -> None:
     assert OPERATIONS.list(VIEW, ["GIT", "Write"]).path == ("git", "write")
 
     twins = view_of(tool("git.a"), tool("Git.b"))
@@ -527,7 +527,7 @@ def test_a_path_in_another_case_is_found_where_only_one_can_be_meant() -> None:
 
 
 @pytest.mark.holds("schemas.full")
-def test_expanding_gives_everything_that_a_call_needs() -> None:
+def test_an_expansion_contains_everything_that_a_call_needs() -> None:
     shown = tool("git.commit", " Record changes. Then push. ", properties={"message": {"type": "string"}})
     shown = replace(
         shown,
@@ -559,11 +559,11 @@ def test_expanding_gives_everything_that_a_call_needs() -> None:
 @pytest.mark.parametrize(
     "name", ["git.commit", "git__commit", "git.commit@000000000000", "git__commit@old", "git.commit@"]
 )
-def test_a_tool_is_expanded_under_any_of_its_names_and_by_an_old_handle(name: str) -> None:
+def test_a_tool_is_expanded_by_any_of_its_names_or_an_old_handle(name: str) -> None:
     assert OPERATIONS.expand_tool(VIEW, name).tool_id == "git.commit"
 
 
-def test_a_description_that_is_its_own_summary_is_told_once() -> None:
+def test_a_description_equal_to_its_summary_is_left_out() -> None:
     assert "description" not in OPERATIONS.expand_tool(VIEW, "git.log").to_wire()
 
 
@@ -577,7 +577,7 @@ def test_a_description_that_is_its_own_summary_is_told_once() -> None:
         ("read a file", "files.read", False),
     ],
 )
-async def test_a_tool_that_is_not_there_names_the_closest(asked: str, nearest: str, clearly_meant: bool) -> None:
+async def test_an_unknown_tool_names_the_closest_tool(asked: str, nearest: str, clearly_meant: bool) -> None:
     with pytest.raises(ToolNotFound) as missing:
         OPERATIONS.expand_tool(VIEW, asked)
 
@@ -591,7 +591,7 @@ async def test_a_tool_that_is_not_there_names_the_closest(asked: str, nearest: s
         assert isinstance(answer, SearchPage)
 
 
-def test_in_a_large_catalog_the_closest_tools_of_the_same_source_are_named() -> None:
+def test_an_unknown_tool_of_a_large_catalog_names_the_closest_tool_of_its_source() -> None:
     view = view_of(tool("git.commit"), *(tool(f"many.t{number}") for number in range(MAX_COMPARED)))
 
     with pytest.raises(ToolNotFound) as missing:
@@ -600,7 +600,7 @@ def test_in_a_large_catalog_the_closest_tools_of_the_same_source_are_named() -> 
     assert missing.value.hints == ("Did you mean `git.commit`?",)
 
 
-def test_a_tool_like_nothing_there_is_has_no_hints() -> None:
+def test_an_unknown_tool_without_a_close_match_has_no_hints() -> None:
     with pytest.raises(ToolNotFound) as missing:
         OPERATIONS.expand_tool(VIEW, "zebra")
 
@@ -608,7 +608,7 @@ def test_a_tool_like_nothing_there_is_has_no_hints() -> None:
 
 
 @pytest.mark.parametrize("asked", ["slow.anything", "slow__anything", "slow.anything@000000000000", "slow"])
-def test_a_tool_of_a_source_that_is_still_starting_may_yet_come(asked: str) -> None:
+def test_a_tool_of_a_starting_source_is_reported_as_retryable(asked: str) -> None:
     registry = registry_of(tool("git.log"))
     registry.register_source(SourceEntry(ScriptedSource("slow")))
 
@@ -620,7 +620,7 @@ def test_a_tool_of_a_source_that_is_still_starting_may_yet_come(asked: str) -> N
 
 
 @pytest.mark.anyio
-async def test_a_tool_of_a_source_that_failed_is_told_with_the_reason() -> None:
+async def test_a_tool_of_a_failed_source_is_reported_with_the_reason() -> None:
     registry = registry_of(tool("git.log"))
     registry.register_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited."))
     view = View.of(registry.state)
@@ -634,7 +634,7 @@ async def test_a_tool_of_a_source_that_failed_is_told_with_the_reason() -> None:
     assert page.missing.unavailable == ("broken",)
 
 
-def test_a_tool_that_a_failed_source_still_has_can_be_expanded() -> None:
+def test_a_known_tool_of_a_failed_source_can_be_expanded() -> None:
     registry = registry_of(tool("git.log"))
     entry = registry.state.sources["git"]
     registry.register_source(replace(entry, status=SourceStatus.FAILED, reason="it exited"))
@@ -643,7 +643,7 @@ def test_a_tool_that_a_failed_source_still_has_can_be_expanded() -> None:
 
 
 @pytest.mark.holds("expand.several")
-def test_of_several_the_unknown_one_takes_none_of_the_others_with_it() -> None:
+def test_an_unknown_tool_does_not_affect_other_tools_of_one_expansion() -> None:
     told = OPERATIONS.expand_tools(VIEW, ["git.log", "git.lgo", "files.read", "git.log"]).to_wire()
 
     assert [shown["tool_id"] for shown in told["tools"]] == ["git.log", "files.read"]
@@ -653,12 +653,12 @@ def test_of_several_the_unknown_one_takes_none_of_the_others_with_it() -> None:
 
 
 @pytest.mark.parametrize("count", [0, MAX_EXPANDED + 1])
-def test_only_so_many_are_expanded_at_once(count: int) -> None:
+def test_expanding_too_many_or_no_tools_is_refused(count: int) -> None:
     with pytest.raises(InvalidArguments, match="1 to 10"):
         OPERATIONS.expand_tools(VIEW, [f"git.t{number}" for number in range(count)])
 
 
-def test_expanding_more_than_is_allowed_of_one_tool_is_expanding_one() -> None:
+def test_repeated_ids_count_as_one_tool_in_an_expansion() -> None:
     assert len(OPERATIONS.expand_tools(VIEW, ["git.log"] * 50).tools) == 1
 
 
@@ -689,7 +689,7 @@ ODD = [
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: ascii(odd[:20]))
 @pytest.mark.parametrize("view", [VIEW, view_of()], ids=["tools", "empty"])
-def test_odd_input_has_an_answer_or_an_error_that_says_what_is_wrong(odd: str, view: View) -> None:
+def test_unusual_input_gets_a_short_answer_or_error(odd: str, view: View) -> None:
     for ask in (
         lambda: OPERATIONS.search_tools(view, odd),
         lambda: OPERATIONS.list(view, query=odd),
@@ -706,13 +706,13 @@ def test_odd_input_has_an_answer_or_an_error_that_says_what_is_wrong(odd: str, v
         assert len(json.dumps(told)) < 10_000
 
 
-def test_a_query_in_japanese_finds_what_is_described_in_japanese() -> None:
+def test_a_japanese_query_finds_tools_with_japanese_descriptions() -> None:
     view = view_of(tool("jp.yomu", "ファイルを読む。"), tool("jp.kaku", "手紙を書く。"))
 
     assert OPERATIONS.search_tools(view, "ファイル").results[0].tool_id == "jp.yomu"
 
 
-def test_a_query_of_a_hundred_thousand_characters_is_read_from_its_beginning() -> None:
+def test_only_the_beginning_of_a_very_long_query_is_read() -> None:
     found = OPERATIONS.search_tools(VIEW, "record changes " + "zebra " * 20_000)
 
     assert found.results[0].tool_id == "git.commit"
@@ -722,7 +722,7 @@ def walk_of(view: View) -> Iterator[Tool]:
     yield from view.tools.values()
 
 
-def test_looking_runs_nothing() -> None:
+def test_searching_and_expanding_does_not_call_any_tool() -> None:
     for known in walk_of(VIEW):
         OPERATIONS.expand_tool(VIEW, known.id)
     OPERATIONS.search_tools(VIEW, "commit")
@@ -730,7 +730,7 @@ def test_looking_runs_nothing() -> None:
     assert source_of(VIEW, "git").calls == []
 
 
-def test_an_empty_registry_answers() -> None:
+def test_an_empty_registry_returns_an_empty_list() -> None:
     view = View.of(ToolRegistry().state)
 
     assert OPERATIONS.list(view).to_wire() == {"path": [], "nodes": [], "tools": [], "next_cursor": None}

@@ -1,4 +1,4 @@
-"""Cursors: a walk meets each entry once, and a cursor serves the one request over the one catalog it was made for."""
+"""Cursors: paging returns each entry once, and a cursor is valid only for its own request and catalog."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def walk(view: View, operation: str, **arguments: Any) -> Iterator[ListPage | Se
             return
 
 
-# -- a seal -----------------------------------------------------------------------------------------------------------
+# -- the seal ---------------------------------------------------------------------------------------------------------
 
 RESTART = NextAction("list", {"path": []})
 
@@ -70,13 +70,13 @@ def is_refused(seal: CursorSeal, cursor: str, bound_to: Mapping[str, Any]) -> bo
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_a_cursor_holds_where_the_next_page_begins(offset: int) -> None:
+def test_a_cursor_contains_the_offset_of_the_next_page(offset: int) -> None:
     seal = CursorSeal(b"key")
 
     assert seal.open(seal.make(offset, {"path": ["a"]}), {"path": ["a"]}, restart=RESTART) == offset
 
 
-def test_only_who_shares_the_key_can_open_a_cursor_and_by_default_nobody_does() -> None:
+def test_a_cursor_can_only_be_opened_with_its_key() -> None:
     cursor = CursorSeal(b"key").make(5, {})
 
     assert not is_refused(CursorSeal(b"key"), cursor, {})
@@ -103,7 +103,7 @@ REWRITTEN: list[Callable[[str], str]] = [
 
 
 @pytest.mark.parametrize("changed", REWRITTEN, ids=range(len(REWRITTEN)))
-def test_a_cursor_that_is_written_in_any_other_way_is_refused(changed: Callable[[str], str]) -> None:
+def test_a_cursor_with_a_changed_spelling_is_refused(changed: Callable[[str], str]) -> None:
     seal, bound_to = CursorSeal(b"key"), {"query": "q14"}
     cursor = seal.make(5, bound_to)
     assert {"-", "_"} < set(cursor)
@@ -112,7 +112,7 @@ def test_a_cursor_that_is_written_in_any_other_way_is_refused(changed: Callable[
     assert is_refused(seal, changed(cursor), bound_to)
 
 
-def test_a_refused_cursor_says_why_and_what_to_do() -> None:
+def test_a_refused_cursor_has_a_reason_a_hint_and_a_next_action() -> None:
     with pytest.raises(InvalidCursor) as refused:
         CursorSeal().open("made up", {}, restart=RESTART)
 
@@ -123,7 +123,7 @@ def test_a_refused_cursor_says_why_and_what_to_do() -> None:
     assert refused.value.next_action == RESTART
 
 
-# -- a walk -----------------------------------------------------------------------------------------------------------
+# -- paging -----------------------------------------------------------------------------------------------------------
 
 OPTIONS = st.fixed_dictionaries(
     {},
@@ -137,7 +137,7 @@ OPTIONS = st.fixed_dictionaries(
 @pytest.mark.holds("list.cursor", "list.answer.next_cursor")
 @settings(max_examples=examples(60), deadline=None)
 @given(tools() | many_tools(), SET_UP, OPTIONS, st.integers(1, 50))
-def test_a_walk_over_a_list_meets_every_entry_once_nodes_before_tools(
+def test_the_pages_of_a_list_return_every_entry_once_and_nodes_before_tools(
     known: list[Tool], categories: list[Category], options: dict[str, Any], limit: int
 ) -> None:
     registry = registry_of(*known)
@@ -167,7 +167,7 @@ def test_a_walk_over_a_list_meets_every_entry_once_nodes_before_tools(
 @pytest.mark.holds("category-search.cursor", "category-search.ranked")
 @settings(max_examples=examples(80), deadline=None)
 @given(tools() | many_tools(), SET_UP, OPTIONS, st.integers(1, 50), st.data())
-def test_a_walk_over_a_search_meets_every_match_once_best_first(
+def test_the_pages_of_a_search_return_every_match_once_and_best_first(
     known: list[Tool], categories: list[Category], options: dict[str, Any], limit: int, data: st.DataObject
 ) -> None:
     registry = registry_of(*known)
@@ -191,7 +191,7 @@ def test_a_walk_over_a_search_meets_every_match_once_best_first(
         inside = view.ontology.within(view.ontology.find(path) or view.ontology.root)
         allowed = {i for i in inside if {*request.get("tags", ())} <= {*view.tools[i].metadata.tags}}
         if query.strip():
-            # Of equal confidence, to four digits, one may still be better than another.
+            # Confidences are rounded to four digits, so the order of equal values is not checked.
             assert hits == sorted(hits, key=lambda hit: -(hit.confidence or 0.0))
             assert set(ids) <= allowed
         else:
@@ -199,7 +199,7 @@ def test_a_walk_over_a_search_meets_every_match_once_best_first(
         assert all(len(here.tool_ids) == limit for here in pages[:-1])
 
 
-# -- what it is bound to ----------------------------------------------------------------------------------------------
+# -- validity ---------------------------------------------------------------------------------------------------------
 
 
 def catalog() -> ToolRegistry:
@@ -242,7 +242,7 @@ def refused(view: View, request: NextAction) -> InvalidCursor:
 
 
 @EACH
-def test_a_cursor_leads_from_the_page_it_came_with_to_the_next(request_: NextAction) -> None:
+def test_a_cursor_returns_the_page_after_the_one_it_came_with(request_: NextAction) -> None:
     view = View.of(catalog().state)
     here, cursor = first(view, request_)
     following = answer(view, with_cursor(request_, cursor))
@@ -276,7 +276,7 @@ OTHERS: list[dict[str, Any]] = [
     ],
     ids=str,
 )
-def test_a_cursor_is_for_its_request_alone(request_: NextAction, other: Mapping[str, Any]) -> None:
+def test_a_cursor_is_refused_for_a_changed_request(request_: NextAction, other: Mapping[str, Any]) -> None:
     view = View.of(catalog().state)
     _, cursor = first(view, request_)
 
@@ -284,7 +284,7 @@ def test_a_cursor_is_for_its_request_alone(request_: NextAction, other: Mapping[
     assert refused(view, changed).next_action is not None
 
 
-def test_no_request_takes_the_cursor_of_another() -> None:
+def test_a_cursor_is_refused_for_every_different_request() -> None:
     view = View.of(catalog().state)
     for one in REQUESTS:
         _, cursor = first(view, one)
@@ -294,7 +294,7 @@ def test_no_request_takes_the_cursor_of_another() -> None:
 
 
 @EACH
-def test_a_cursor_is_for_its_principal_alone(request_: NextAction) -> None:
+def test_a_cursor_is_refused_for_a_different_principal(request_: NextAction) -> None:
     state = catalog().state
     _, cursor = first(View.of(state, ADA), request_)
 
@@ -303,7 +303,7 @@ def test_a_cursor_is_for_its_principal_alone(request_: NextAction) -> None:
 
 
 @EACH
-def test_every_altered_byte_is_noticed(request_: NextAction) -> None:
+def test_a_cursor_with_one_altered_character_is_refused(request_: NextAction) -> None:
     view = View.of(catalog().state)
     _, cursor = first(view, request_)
     for position, letter in enumerate(cursor):
@@ -319,34 +319,36 @@ def _fail(registry: ToolRegistry) -> None:
 
 
 CHANGES: Mapping[str, Callable[[ToolRegistry], None]] = {
-    "a tool more": lambda registry: registry.register(tool("git.t9", "Show what changed.")),
-    "a tool less": lambda registry: registry.unregister("git.t3"),
-    "another description": lambda registry: registry.replace(replace(registry.state.tools["git.t3"], description="x")),
-    "another schema": lambda registry: registry.replace(
+    "an added tool": lambda registry: registry.register(tool("git.t9", "Show what changed.")),
+    "a removed tool": lambda registry: registry.unregister("git.t3"),
+    "a changed description": lambda registry: registry.replace(
+        replace(registry.state.tools["git.t3"], description="x")
+    ),
+    "a changed schema": lambda registry: registry.replace(
         replace(registry.state.tools["git.t3"], input_schema={"type": "object", "properties": {"x": {}}})
     ),
-    "other tags": lambda registry: registry.replace(
+    "changed tags": lambda registry: registry.replace(
         replace(registry.state.tools["git.t3"], metadata=replace(registry.state.tools["git.t3"].metadata, tags=("y",)))
     ),
-    "a source renamed": lambda registry: registry.register_source(replace(registry.state.sources["git"], title="Git!")),
-    "a source summed up": lambda registry: registry.register_source(
+    "a renamed source": lambda registry: registry.register_source(replace(registry.state.sources["git"], title="Git!")),
+    "a changed source summary": lambda registry: registry.register_source(
         replace(registry.state.sources["git"], summary="Git!")
     ),
-    "a node described": lambda registry: registry.register_source(
+    "a described node": lambda registry: registry.register_source(
         replace(registry.state.sources["git"], nodes=(Node(("git", "read"), summary="Reading."),))
     ),
-    "another category": lambda registry: registry.set_categories(
+    "an added category": lambda registry: registry.set_categories(
         Categories([*registry.state.categories.given, Category(("more",), tools=("git.t2",))])
     ),
-    "a category renamed": lambda registry: registry.set_categories(Categories([Category(("code",), title="Code!")])),
-    "a source that cannot be used any more": _fail,
+    "a renamed category": lambda registry: registry.set_categories(Categories([Category(("code",), title="Code!")])),
+    "an unavailable source": _fail,
 }
 
 
 @pytest.mark.holds("errors.invalid-cursor")
 @EACH
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_after_a_change_a_cursor_is_refused_and_its_next_action_begins_again(
+def test_after_a_catalog_change_a_cursor_is_refused_with_a_restart(
     request_: NextAction, change: Callable[[ToolRegistry], None]
 ) -> None:
     registry = catalog()
@@ -362,14 +364,14 @@ def test_after_a_change_a_cursor_is_refused_and_its_next_action_begins_again(
 
     again = afresh(with_cursor(request_, cursor))
     if isinstance(again, dict) and again["error"]["code"] in {"UNKNOWN_PATH", "SOURCE_UNAVAILABLE"}:
-        return  # there is nothing left to page through
+        return  # there are no pages left
     step = refused(view, with_cursor(request_, cursor)).next_action
     assert step is not None
     assert afresh(step) == afresh(request_)
 
 
 @EACH
-def test_where_the_catalog_came_to_the_same_again_a_cursor_still_holds(request_: NextAction) -> None:
+def test_a_cursor_is_valid_if_the_catalog_is_equal_again(request_: NextAction) -> None:
     registry = catalog()
     _, cursor = first(View.of(registry.state), request_)
     before = answer(View.of(registry.state), with_cursor(request_, cursor))
@@ -389,7 +391,7 @@ def test_where_the_catalog_came_to_the_same_again_a_cursor_still_holds(request_:
 
 
 @EACH
-def test_a_change_of_what_is_hidden_is_no_change(request_: NextAction) -> None:
+def test_changes_of_hidden_tools_do_not_invalidate_a_cursor(request_: NextAction) -> None:
     registry = catalog()
     rules = Rules((Rule(Access.HIDDEN, tools=("git.hidden*",)),), Access.CALL)
     _, cursor = first(View.of(registry.state, ADA, rules), request_)
@@ -399,7 +401,7 @@ def test_a_change_of_what_is_hidden_is_no_change(request_: NextAction) -> None:
 
 
 @EACH
-def test_what_was_hidden_since_makes_another_catalog(request_: NextAction) -> None:
+def test_hiding_a_visible_tool_invalidates_a_cursor(request_: NextAction) -> None:
     state = catalog().state
     _, cursor = first(View.of(state, ADA, Rules((), Access.CALL)), request_)
 

@@ -1,4 +1,4 @@
-"""The discovery plugin, the set of operations named after it, and what both save."""
+"""The discovery plugin, the set of operations with the same name, and how many tokens both save."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ GRACE = Principal("grace")
 
 
 class Counter:
-    """A crib over two sources, what is recorded of it, and the plugin over it."""
+    """A crib with two sources, its recorded events, and the plugin."""
 
     def __init__(self) -> None:
         self.recorded: list[OperationPerformed] = []
@@ -67,7 +67,7 @@ class Counter:
         return await self.plugin.execute(name, arguments, CallContext(principal))
 
     async def told(self, name: str, /, **arguments: Any) -> Json:
-        """What an answer holds, which text and structured content tell alike."""
+        """The structured content of an answer, which equals the text of the answer."""
         answer = await self.run(name, **arguments)
         assert json.loads(answer.text) == answer.structured_content
         assert answer.is_error == ("error" in answer.structured_content)
@@ -92,7 +92,7 @@ def walk(view: View, limit: int | None) -> Iterator[CategoryPage]:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(tools() | many_tools(), SET_UP, RULES, st.sampled_from(PRINCIPALS), st.integers(1, 50) | st.none())
-def test_a_walk_over_the_categories_meets_each_node_of_the_top_with_its_count_and_names_each_of_its_tools_once(
+def test_the_pages_of_categories_return_each_top_node_with_its_count_and_tools_once(
     known: list[Tool], categories: list[Category], rules: Rules, principal: Principal, limit: int | None
 ) -> None:
     registry = registry_of(*known)
@@ -119,7 +119,7 @@ def test_a_walk_over_the_categories_meets_each_node_of_the_top_with_its_count_an
     assert named == {}
 
 
-def test_of_many_tools_each_category_names_a_few_and_counts_the_whole() -> None:
+def test_a_category_names_a_few_tools_and_counts_all_of_them() -> None:
     crowd = [tool(f"s{source}.t{n:04}", "Sorts a shelf.") for source in range(40) for n in range(250)]
     view = View.of(registry_of(*crowd).state)
 
@@ -136,7 +136,7 @@ def test_of_many_tools_each_category_names_a_few_and_counts_the_whole() -> None:
     assert sum(len(page.tool_ids) for page in (page, *later)) == len(crowd)
 
 
-def test_a_source_whose_tools_are_all_in_categories_is_no_category_and_can_be_searched_by_its_name() -> None:
+def test_a_source_whose_tools_are_all_in_categories_is_not_listed_but_searchable() -> None:
     registry = registry_of(tool("git.log", "Show changes."), tool("clock.now", "Tell the time."))
     registry.set_categories(Categories([Category(("History",), tools=("git.*",))]))
     view = View.of(registry.state)
@@ -145,7 +145,7 @@ def test_a_source_whose_tools_are_all_in_categories_is_no_category_and_can_be_se
     assert [each.tool_id for each in OPERATIONS.search_tools(view, category="GIT").results] == ["git.log"]
 
 
-def test_what_cannot_be_called_is_left_out_as_it_is_of_a_list() -> None:
+def test_unavailable_and_starting_sources_are_not_listed_as_categories() -> None:
     registry = registry_of(COMMIT)
     broken = SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="no such program.", is_lasting=True)
     registry.register_source(broken, [tool("broken.print", "Prints.")])
@@ -161,7 +161,7 @@ def test_what_cannot_be_called_is_left_out_as_it_is_of_a_list() -> None:
 
 
 @pytest.mark.anyio
-async def test_it_keeps_what_a_plugin_promises() -> None:
+async def test_the_discovery_plugin_fulfills_the_plugin_contract() -> None:
     def make() -> Plugin:
         return DiscoveryPlugin(Counter().crib)
 
@@ -173,7 +173,7 @@ async def test_it_keeps_what_a_plugin_promises() -> None:
     )
 
 
-def test_it_is_called_discovery_and_has_the_two_operations_as_tools(counter: Counter) -> None:
+def test_the_discovery_plugin_offers_two_operations_as_tools(counter: Counter) -> None:
     offered = counter.plugin.tools()
 
     assert (counter.plugin.name, counter.plugin.is_available()) == ("discovery", True)
@@ -185,7 +185,7 @@ def test_it_is_called_discovery_and_has_the_two_operations_as_tools(counter: Cou
 
 
 @pytest.mark.anyio
-async def test_it_lists_categories_with_versions_counts_and_tools(counter: Counter) -> None:
+async def test_list_categories_returns_versions_counts_and_tools(counter: Counter) -> None:
     told = await counter.told("list_categories")
 
     assert [
@@ -199,7 +199,9 @@ async def test_it_lists_categories_with_versions_counts_and_tools(counter: Count
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("category", ["tracker", "Tracker", ["tracker"]])
-async def test_it_searches_by_words_by_category_and_without_either(counter: Counter, category: object) -> None:
+async def test_search_tools_accepts_a_query_or_a_category_or_both_or_neither(
+    counter: Counter, category: object
+) -> None:
     async def found(**arguments: Any) -> list[str]:
         return [each["tool_id"] for each in (await counter.told("search_tools", **arguments))["results"]]
 
@@ -211,7 +213,7 @@ async def test_it_searches_by_words_by_category_and_without_either(counter: Coun
 
 @settings(max_examples=examples(40), deadline=None)
 @given(tools(), st.sampled_from(["", "read a file", "shared"]), st.lists(st.sampled_from(TAGS), max_size=1))
-def test_each_detail_level_tells_all_that_the_one_before_it_tells(
+def test_each_detail_level_includes_the_values_of_the_lower_level(
     known: list[Tool], query: str, tags: list[str]
 ) -> None:
     crib = Toolcrib()
@@ -239,7 +241,7 @@ def test_each_detail_level_tells_all_that_the_one_before_it_tells(
 
 
 @pytest.mark.anyio
-async def test_what_it_shows_in_full_is_expanded_and_recorded_as_that(counter: Counter) -> None:
+async def test_a_search_with_full_details_expands_its_results_and_is_recorded_once(counter: Counter) -> None:
     (full,) = (await counter.told("search_tools", query="history", detail_level="full"))["results"]
 
     (searched,) = counter.recorded
@@ -252,7 +254,7 @@ async def test_what_it_shows_in_full_is_expanded_and_recorded_as_that(counter: C
 
 
 @pytest.mark.anyio
-async def test_each_principal_is_shown_what_it_may_see(counter: Counter) -> None:
+async def test_each_principal_only_sees_its_visible_tools(counter: Counter) -> None:
     hidden = [
         await counter.told(name, **arguments)
         for name, arguments in [
@@ -290,7 +292,7 @@ ERRORS: list[tuple[str, Json, str, tuple[str, Json] | None]] = [
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("name", "arguments", "code", "step"), ERRORS)
-async def test_an_error_is_an_answer_that_leads_on_to_one_of_its_own_tools(
+async def test_an_error_is_an_answer_whose_next_action_is_a_tool_of_the_plugin(
     name: str, arguments: Json, code: str, step: tuple[str, Json] | None, counter: Counter
 ) -> None:
     error = (await counter.told(name, **arguments))["error"]
@@ -303,7 +305,7 @@ async def test_an_error_is_an_answer_that_leads_on_to_one_of_its_own_tools(
 
 
 @pytest.mark.anyio
-async def test_a_tool_that_it_does_not_have_is_an_error_and_reaches_nothing(counter: Counter) -> None:
+async def test_an_unknown_tool_of_the_plugin_is_an_error_and_calls_nothing(counter: Counter) -> None:
     answer = await counter.run("call_tool", tool_id=COMMIT.handle, arguments={"message": "x"})
 
     assert answer.is_error
@@ -312,7 +314,7 @@ async def test_a_tool_that_it_does_not_have_is_an_error_and_reaches_nothing(coun
 
 
 @pytest.mark.anyio
-async def test_in_a_crib_it_is_found_expanded_and_called_as_any_plugin(counter: Counter) -> None:
+async def test_the_discovery_plugin_can_be_found_expanded_and_called_in_a_crib(counter: Counter) -> None:
     other = Toolcrib()
     other.add_plugin(counter.plugin)
     async with other:
@@ -329,7 +331,7 @@ async def test_in_a_crib_it_is_found_expanded_and_called_as_any_plugin(counter: 
 
 
 @pytest.mark.parametrize("arguments", [{}, {"path": []}, {"limit": 5}])
-def test_a_list_of_the_top_becomes_one_of_categories(arguments: Json) -> None:
+def test_a_next_action_to_list_the_root_becomes_list_categories(arguments: Json) -> None:
     error = SourceUnavailable("It is gone.", next_action=NextAction("list", arguments))
 
     led = leading_within(error, GIVEN)
@@ -338,14 +340,14 @@ def test_a_list_of_the_top_becomes_one_of_categories(arguments: Json) -> None:
     assert led.to_wire()["error"] | {"next_action": {}} == error.to_wire()["error"] | {"next_action": {}}
 
 
-def test_a_step_that_was_given_stays_as_it_is() -> None:
+def test_a_next_action_within_the_set_stays_unchanged() -> None:
     for exposed in SETS.values():
         for operation in exposed:
             error = ToolNotFound("No.", next_action=NextAction(operation, {"query": "x"}))
             assert leading_within(error, exposed) is error
 
 
-def test_the_errors_of_several_expansions_lead_within_the_set_too() -> None:
+def test_errors_within_an_expansion_also_get_next_actions_of_the_set() -> None:
     gone = SourceUnavailable("It is gone.", next_action=NextAction("list"))
 
     answer = answer_within(Expansions((), {"a.b": gone}), GIVEN)
@@ -382,7 +384,7 @@ REQUESTS: list[tuple[str, Json]] = [
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", SETS)
-async def test_no_error_leads_to_an_operation_that_a_client_was_not_given(name: str, counter: Counter) -> None:
+async def test_no_error_leads_to_an_operation_outside_of_the_set(name: str, counter: Counter) -> None:
     broken = SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="no such program.", is_lasting=True)
     counter.crib.registry.register_source(broken)
     tracker = counter.crib.view().sources["tracker"].source
@@ -415,12 +417,12 @@ def steps(told: object) -> Iterator[Json]:
             yield from steps(each)
 
 
-def test_every_operation_is_in_the_published_document() -> None:
+def test_the_published_document_contains_the_category_messages() -> None:
     assert {"ListCategoriesRequest", "ListCategoriesResponse", "CategoryPointer"} <= message_document()["$defs"].keys()
 
 
 @pytest.mark.anyio
-async def test_over_a_pipe_it_costs_a_part_of_the_whole_list_and_a_tool_is_found_and_called(tmp_path: Path) -> None:
+async def test_discovery_over_stdio_costs_a_fraction_of_the_full_tool_list(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry("many-tools=300"))
 
     async def listed(client: Client) -> tuple[set[str], int]:

@@ -1,4 +1,4 @@
-"""From the name and arguments of an operation to its answer, and what every error leads to."""
+"""The dispatcher: from the name and arguments of an operation to its answer, and the next action of every error."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from toolcrib.testing.scripted_source import ScriptedSource
 DISPATCHER = Dispatcher()
 
 MAX_ERROR_BYTES = 16_000
-"""Of any error about what somebody sent, as JSON."""
+"""The limit for an error about a request, as JSON."""
 
 READ = tool("files.read", "Read a file.", properties={"path": {"type": "string"}}, required=("path",))
 COUNT = replace(tool("known.count", "Count.", properties={}), annotations=ToolAnnotations(read_only=True))
@@ -95,12 +95,12 @@ async def asked(name: str, arguments: Mapping[str, Any], view: View = VIEW) -> A
         ("call_read_only_tool", {"tool_id": COUNT.handle}, ToolResult),
     ],
 )
-async def test_every_operation_has_its_answer(name: str, arguments: dict[str, Any], kind: type) -> None:
+async def test_every_operation_returns_its_type_of_answer(name: str, arguments: dict[str, Any], kind: type) -> None:
     assert isinstance(await asked(name, arguments), kind)
 
 
 @pytest.mark.anyio
-async def test_null_is_taken_for_what_was_not_given() -> None:
+async def test_null_counts_as_missing_for_optional_arguments() -> None:
     given = {"query": "commit", "category": None, "limit": None, "cursor": None}
     assert await asked("search_tools", given) == await asked("search_tools", {"query": "commit"})
     with pytest.raises(InvalidArguments, match="query"):
@@ -108,7 +108,7 @@ async def test_null_is_taken_for_what_was_not_given() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_was_sent_is_left_as_it_was() -> None:
+async def test_the_dispatcher_does_not_modify_the_arguments() -> None:
     sent = {"path": ["git"], "limit": 1}
 
     await asked("list", sent)
@@ -118,7 +118,7 @@ async def test_what_was_sent_is_left_as_it_was() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("arguments", [{}, {"tool_id": "files.read", "tool_ids": ["git.log"]}])
-async def test_expanding_needs_one_way_of_saying_what(arguments: dict[str, Any]) -> None:
+async def test_expand_tool_needs_either_one_id_or_a_list_of_ids(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidArguments, match=r"either `tool_id`.* or `tool_ids`"):
         await asked("expand_tool", arguments)
 
@@ -154,7 +154,7 @@ async def test_expanding_needs_one_way_of_saying_what(arguments: dict[str, Any])
         ),
     ],
 )
-async def test_a_slip_in_an_operations_own_arguments_is_undone_in_its_next_action(
+async def test_the_next_action_corrects_a_slip_in_the_arguments_of_an_operation(
     name: str, slip: dict[str, Any], meant: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidArguments) as wrong:
@@ -182,7 +182,7 @@ async def test_a_slip_in_an_operations_own_arguments_is_undone_in_its_next_actio
         ("call_tool", {"tool_id": {}}, NextAction("list")),
     ],
 )
-async def test_where_no_slip_explains_it_the_next_action_keeps_what_is_right(
+async def test_the_next_action_retains_valid_arguments_if_no_slip_is_recognized(
     name: str, wrong: dict[str, Any], kept: NextAction
 ) -> None:
     with pytest.raises(InvalidArguments) as error:
@@ -193,7 +193,7 @@ async def test_where_no_slip_explains_it_the_next_action_keeps_what_is_right(
 
 
 @pytest.mark.anyio
-async def test_one_id_and_several_at_once_are_put_together_in_the_next_action() -> None:
+async def test_the_next_action_combines_tool_id_and_tool_ids() -> None:
     with pytest.raises(InvalidArguments) as error:
         await asked("expand_tool", {"tool_id": "git.log", "tool_ids": ["files.read", "git.log"]})
 
@@ -201,7 +201,7 @@ async def test_one_id_and_several_at_once_are_put_together_in_the_next_action() 
 
 
 @pytest.mark.anyio
-async def test_an_error_about_an_operations_arguments_names_the_place() -> None:
+async def test_an_error_about_operation_arguments_names_the_path_of_each_value() -> None:
     with pytest.raises(InvalidArguments) as wrong:
         await asked("search_tools", {"query": 5, "limit": 500})
 
@@ -211,7 +211,7 @@ async def test_an_error_about_an_operations_arguments_names_the_place() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_question_in_an_error_does_not_end_with_a_full_stop_as_well() -> None:
+async def test_an_error_that_ends_with_a_question_has_no_second_full_stop() -> None:
     with pytest.raises(InvalidArguments) as wrong:
         await asked("search_tools", {"query": "read", "limti": 5})
 
@@ -219,7 +219,7 @@ async def test_a_question_in_an_error_does_not_end_with_a_full_stop_as_well() ->
 
 
 @pytest.mark.anyio
-async def test_odd_texts_in_paths_and_queries_have_an_answer_or_an_error() -> None:
+async def test_unusual_strings_in_paths_and_queries_get_an_answer_or_an_error() -> None:
     for odd in ("", "\x00", "🧰", "ファイル", "x" * 100_000):
         assert isinstance(await asked("search_tools", {"query": odd}), SearchPage)
         if odd:
@@ -228,7 +228,7 @@ async def test_odd_texts_in_paths_and_queries_have_an_answer_or_an_error() -> No
     for top in ("", "/", "//"):
         page = await asked("list", {"path": [top]})
         assert isinstance(page, ListPage)
-        assert page.path == (), "what a person writes for the root"
+        assert page.path == (), "a person may write the root like this"
 
 
 WORDS = st.sampled_from(
@@ -287,9 +287,7 @@ KEYS = st.sampled_from(
 @pytest.mark.holds("errors.next-action")
 @settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(sorted(NAMES)), st.dictionaries(KEYS, VALUES, max_size=3))
-def test_whatever_is_asked_the_answer_is_an_answer_or_an_error_whose_next_action_can_be_sent(
-    name: str, arguments: dict[str, Any]
-) -> None:
+def test_any_request_gets_an_answer_or_an_error_with_a_valid_next_action(name: str, arguments: dict[str, Any]) -> None:
     async def main() -> None:
         errors: list[ToolcribError] = []
         try:
@@ -306,13 +304,13 @@ def test_whatever_is_asked_the_answer_is_an_answer_or_an_error_whose_next_action
                 await asked(step.operation, step.arguments)
             except ToolcribError as error:
                 after = error.next_action
-            assert after != step, "it leads in a circle"
+            assert after != step, "the next action leads in a circle"
 
     anyio.run(main)
 
 
 @pytest.mark.anyio
-async def test_following_next_actions_from_a_bare_id_and_a_slip_ends_in_the_call() -> None:
+async def test_following_next_actions_after_a_slip_leads_to_the_call() -> None:
     view = replace(VIEW)
     shown = await asked("expand_tool", {"tool_id": "files.read"}, view)
     assert isinstance(shown, Expansion)
@@ -327,7 +325,7 @@ async def test_following_next_actions_from_a_bare_id_and_a_slip_ends_in_the_call
             assert isinstance(answer, ToolResult)
             assert answer.structured_content == {"path": "."}
             return
-    raise AssertionError("the next actions lead nowhere")
+    raise AssertionError("the next actions do not lead to an answer")
 
 
 # -- errors are short -------------------------------------------------------------------------------------------------
@@ -350,18 +348,18 @@ LARGE: dict[str, dict[str, object]] = {
     "some of a wrong type": {"path": [1] * 2_000},
     "a long name": {"path": [LONG]},
     "long names, and a key that is not known": {"path": ["x" * 1_000] * 2_000, "pth": 1},
-    "a long text for a list": {"path": LONG},
+    "a long string for a list": {"path": LONG},
     "deep lists": {"tags": nested(100)},
 }
 
-WRONG = {name: arguments for name, arguments in LARGE.items() if name != "a long text for a list"}
-"""What the tool does not take either: its path is a text."""
+WRONG = {name: arguments for name, arguments in LARGE.items() if name != "a long string for a list"}
+"""The arguments that the tool refuses as well: its `path` is a string."""
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("arguments", LARGE.values(), ids=LARGE)
 @pytest.mark.parametrize("operation", ["list", "search_tools", "expand_tool", "call_tool"])
-async def test_an_error_about_arguments_is_short_whatever_was_sent(
+async def test_an_error_about_operation_arguments_is_short_for_any_input(
     operation: str, arguments: dict[str, object]
 ) -> None:
     with pytest.raises(InvalidArguments) as wrong:
@@ -374,9 +372,9 @@ async def test_an_error_about_arguments_is_short_whatever_was_sent(
 @pytest.mark.parametrize(
     "arguments",
     [*WRONG.values(), {"arguments": {"path": LONG}}, json.dumps({"path": LONG}), {"pth": LONG}, {"path": {"a": LONG}}],
-    ids=[*WRONG, "wrapped", "as a text", "a key misspelt", "of a wrong type"],
+    ids=[*WRONG, "wrapped", "as a string", "a misspelt key", "of a wrong type"],
 )
-async def test_an_error_about_the_arguments_of_a_tool_is_short_whatever_was_sent(arguments: object) -> None:
+async def test_an_error_about_tool_arguments_is_short_for_any_input(arguments: object) -> None:
     with pytest.raises(InvalidArguments) as wrong:
         await asked("call_tool", {"tool_id": READ.handle, "arguments": arguments})
 
@@ -388,14 +386,14 @@ async def test_an_error_about_the_arguments_of_a_tool_is_short_whatever_was_sent
 
 
 @pytest.mark.anyio
-async def test_a_name_that_is_too_long_is_told_by_its_length() -> None:
+async def test_a_value_that_is_too_long_is_reported_with_its_length() -> None:
     with pytest.raises(InvalidArguments, match=r"`/path/1` has 5,000 characters; at most 1,000 are allowed"):
         await asked("list", {"path": ["git", "x" * 5_000]})
     with pytest.raises(InvalidArguments, match=r"`/path` has 2,000,000 items; at most 2000 are allowed"):
         await asked("list", {"path": [1] * 2_000_000})
 
 
-# -- how often ---------------------------------------------------------------------------------------------------------
+# -- rate limits ------------------------------------------------------------------------------------------------------
 
 
 CALL = {"tool_id": READ.handle, "arguments": {"path": "."}}
@@ -405,7 +403,7 @@ CALL = {"tool_id": READ.handle, "arguments": {"path": "."}}
 @pytest.mark.parametrize(
     ("operation", "arguments"), [("search_tools", {"query": "read"}), ("call_tool", CALL)], ids=["a search", "a call"]
 )
-async def test_who_asks_too_often_is_told_when_to_come_back_and_is_not_recorded(
+async def test_a_principal_over_its_rate_is_refused_with_a_delay_and_is_not_recorded(
     operation: str, arguments: dict[str, Any]
 ) -> None:
     recorded: list[str] = []
@@ -435,7 +433,7 @@ async def test_who_asks_too_often_is_told_when_to_come_back_and_is_not_recorded(
     ],
     ids=["an unknown id", "a bare id", "bad arguments of a tool", "bad arguments of the operation"],
 )
-async def test_calls_that_fail_before_they_run_are_limited_and_do_not_fill_the_record(
+async def test_calls_that_fail_before_they_run_are_rate_limited_and_not_recorded_endlessly(
     arguments: dict[str, Any], code: ErrorCode
 ) -> None:
     outcomes: list[str] = []
@@ -452,7 +450,7 @@ async def test_calls_that_fail_before_they_run_are_limited_and_do_not_fill_the_r
 
 
 @pytest.mark.anyio
-async def test_prompts_and_resources_that_are_not_there_are_limited_and_do_not_fill_the_record() -> None:
+async def test_unknown_prompts_and_resources_are_rate_limited_and_not_recorded_endlessly() -> None:
     outcomes: list[str] = []
     dispatcher = Dispatcher(recorders=[lambda event: outcomes.append(event.outcome)])
     dispatcher.lookups.rate = Rate(1, 3)
@@ -474,7 +472,7 @@ async def test_prompts_and_resources_that_are_not_there_are_limited_and_do_not_f
 
 
 @pytest.mark.anyio
-async def test_as_many_calls_as_may_be_made_are_made_and_lookups_before_them_refuse_none() -> None:
+async def test_lookups_do_not_use_up_the_rate_of_calls() -> None:
     dispatcher = Dispatcher(
         lookups=CallLimits(DEFAULT_LOOKUP_RATE, now_ns=lambda: 0),
         runner=Runner(limits=CallLimits(DEFAULT_RATE, now_ns=lambda: 0)),
@@ -489,7 +487,7 @@ async def test_as_many_calls_as_may_be_made_are_made_and_lookups_before_them_ref
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("operation", ["search_tools", "call_tool"])
-async def test_a_principal_that_asks_too_fast_is_refused_one_request_after_the_other(
+async def test_refusals_of_one_principal_are_delayed_one_after_the_other(
     operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s, refused_at = 0.0, list[float]()
@@ -520,7 +518,7 @@ async def test_a_principal_that_asks_too_fast_is_refused_one_request_after_the_o
 
 
 @pytest.mark.anyio
-async def test_a_program_that_looks_in_its_own_catalog_is_not_limited() -> None:
+async def test_direct_method_calls_of_a_program_are_not_rate_limited() -> None:
     dispatcher = Dispatcher(lookups=CallLimits(Rate(1, 1)))
     for _ in range(10):
         assert dispatcher.perform_method("list_categories", dispatcher.operations.list_categories, VIEW, CallContext())

@@ -1,4 +1,4 @@
-"""Catalogs that are very deep, wide or odd, and requests that are: each has an answer or an error that leads on."""
+"""Very deep, wide or unusual catalogs and requests: each gets an answer, or an error with a next action."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DISPATCHER = Dispatcher(OPERATIONS)
 
 
 def told(view: View, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer or the error, whose next action was sent and had an answer."""
+    """The answer or the error. The next action of an error is sent as well and must succeed."""
 
     async def ask(name: str, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], ToolcribError | None]:
         try:
@@ -50,12 +50,12 @@ def code(wire: Mapping[str, Any]) -> str:
     return wire["error"]["code"] if "error" in wire else "ok"
 
 
-# -- deep and wide ----------------------------------------------------------------------------------------------------
+# -- deep and wide catalogs -------------------------------------------------------------------------------------------
 
 DEEP = tuple(f"n{depth}" for depth in range(1_000))
 
 
-def test_a_thousand_levels_are_listed_searched_and_missed() -> None:
+def test_a_path_of_a_thousand_levels_can_be_listed_searched_and_misspelled() -> None:
     view = view_of(tool("s.deep", "Dig a hole.", category=DEEP), tool("s.flat", "Fill a hole."))
 
     page = OPERATIONS.list(view, ["s", *DEEP])
@@ -71,7 +71,7 @@ def test_a_thousand_levels_are_listed_searched_and_missed() -> None:
     assert OPERATIONS.expand_tool(view, "s.deep").path == ("s", *DEEP)
 
 
-def test_ten_thousand_nodes_below_one_are_paged_searched_and_missed() -> None:
+def test_a_node_with_ten_thousand_children_can_be_paged_searched_and_misspelled() -> None:
     many = [
         tool(f"s.t{n}", f"Thing {n}.", category=(f"c{n:05}",), tags=("even",) * (n % 2 == 0)) for n in range(10_000)
     ]
@@ -91,7 +91,7 @@ def test_ten_thousand_nodes_below_one_are_paged_searched_and_missed() -> None:
 
 
 @pytest.mark.slow
-def test_a_category_with_ten_thousand_tools_shows_groups_in_which_each_is_found() -> None:
+def test_a_category_with_ten_thousand_tools_shows_groups_that_contain_each_tool() -> None:
     things = ["invoice", "calendar", "picture", "message", "meeting", "contract"]
     registry = registry_of(*(tool(f"s.t{n}", f"Change the {things[n % 6]} number {n}.") for n in range(10_000)))
     registry.set_categories(Categories([Category(("office",), tools=("s.*",))]))
@@ -110,7 +110,7 @@ def test_a_category_with_ten_thousand_tools_shows_groups_in_which_each_is_found(
     assert found == {*view.tools}
 
 
-# -- odd --------------------------------------------------------------------------------------------------------------
+# -- unusual strings --------------------------------------------------------------------------------------------------
 
 ODD = [
     "",
@@ -131,7 +131,7 @@ ODD = [
 @pytest.mark.holds("errors.next-action")
 @pytest.mark.parametrize("odd", ODD, ids=lambda text: ascii(text[:12]))
 @pytest.mark.parametrize("empty", [True, False])
-def test_an_odd_text_anywhere_has_an_answer_or_an_error_that_leads_on(odd: str, empty: bool) -> None:
+def test_an_unusual_string_in_any_argument_gets_an_answer_or_an_error_with_a_next_action(odd: str, empty: bool) -> None:
     view = View.of(ToolRegistry().state) if empty else view_of(tool("git.log", "History", category=(odd,), tags=(odd,)))
     requests: list[tuple[str, dict[str, Any]]] = [
         ("list", {"query": odd}),
@@ -157,7 +157,7 @@ def test_an_odd_text_anywhere_has_an_answer_or_an_error_that_leads_on(odd: str, 
             assert [t["tool_id"] for t in wire["tools"]] == ["git.log"]
 
 
-def test_an_empty_catalog_answers_everything() -> None:
+def test_an_empty_catalog_answers_every_lookup() -> None:
     view = View.of(ToolRegistry().state)
     for name in LOOKING:
         possible: dict[str, Any] = {"query": "x", "tool_id": "x", "category_path": []}
@@ -169,7 +169,7 @@ def test_an_empty_catalog_answers_everything() -> None:
     assert told(view, "search_tools", {"query": ""}) == {"results": [], "next_cursor": None}
 
 
-def test_the_end_of_a_long_query_is_not_read() -> None:
+def test_the_end_of_a_long_query_is_ignored() -> None:
     view = view_of(tool("git.log", "Show the history."), tool("fs.read", "Read a file."))
     query = "history " * 300
 
@@ -180,7 +180,7 @@ def test_the_end_of_a_long_query_is_not_read() -> None:
 
 
 class Counted(str):
-    """Counts how often it is folded."""
+    """Counts the calls of `casefold`."""
 
     folded = 0
 
@@ -189,7 +189,7 @@ class Counted(str):
         return super().casefold()
 
 
-def test_a_text_too_long_for_a_slip_is_compared_with_nothing_and_folded_only_once_on_a_way(
+def test_a_string_too_long_for_a_slip_is_not_compared_with_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: object, **__: object) -> list[str]:
@@ -210,17 +210,17 @@ def test_a_text_too_long_for_a_slip_is_compared_with_nothing_and_folded_only_onc
     assert 0 < Counted.folded < 20
 
 
-def test_many_unknown_keys_are_refused_with_a_short_answer() -> None:
+def test_many_unknown_keys_are_refused_with_a_short_error() -> None:
     wire = told(view_of(tool("git.log")), "list", {f"k{number}": number for number in range(50_000)})
     assert code(wire) == "INVALID_ARGUMENTS"
     assert len(json.dumps(wire)) < 5_000
 
 
-# -- what cannot be called --------------------------------------------------------------------------------------------
+# -- unavailable tools ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.holds("search_tools.include_unavailable")
-def test_tools_that_cannot_be_called_are_shown_only_to_who_asks_for_them_with_the_reason() -> None:
+def test_unavailable_tools_are_shown_with_the_reason_only_on_request() -> None:
     registry = registry_of(tool("git.log", "Show the history."), tool("hg.log", "Show the history.", tags=("old",)))
     entry = SourceEntry(ScriptedSource("hg"), SourceStatus.FAILED, reason="HG_TOKEN is not set", is_lasting=True)
     registry.register_source(entry)
@@ -241,7 +241,7 @@ def test_tools_that_cannot_be_called_are_shown_only_to_who_asks_for_them_with_th
         assert code(told(view, operation, {"query": "history", key: ["hg"]})) == "SOURCE_UNAVAILABLE"
 
 
-def test_a_category_in_which_something_matches_is_named_only_if_it_can_be_called() -> None:
+def test_a_category_with_matches_is_suggested_only_if_they_are_available() -> None:
     registry = registry_of(
         tool("git.log", "Show it."), tool("hg.log", "Show the history."), tool("git.x", "", tags=("t",))
     )
@@ -260,7 +260,7 @@ def test_a_category_in_which_something_matches_is_named_only_if_it_can_be_called
     assert told(view, "search_tools", error["error"]["next_action"]["arguments"])["results"]
 
 
-def test_the_way_to_a_linked_node_is_suggested_from_where_somebody_went() -> None:
+def test_a_misspelled_path_through_a_link_suggests_the_primary_path() -> None:
     registry = registry_of(tool("ruff.check", category=("styles",)), tool("git.log"))
     linked = Category(("deep", "down", "lint"), tools=("ruff.check",), also_under=(("quality",),))
     inner = Category(("deep", "down", "lint", "strict"), tools=("git.log",))

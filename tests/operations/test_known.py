@@ -1,4 +1,4 @@
-"""Pages of a search, while what is known besides words changes."""
+"""Pages of a search while vectors and the history of calls change."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def view_of(knowledge: Knowing | None, *tools: Tool) -> View:
 
 
 def vectors(view: View, count: int = 9) -> Vectors:
-    """Of the first `count` tools, the last of them nearest to what is meant."""
+    """Vectors of the first `count` tools; the last tools are closest to the query."""
     ways = [FAR, FAR, FAR, FAR, FAR, FAR, NEAR, NEAR, NEARER]
     return vectors_of(view, {each.id: way for each, way in zip(TOOLS[:count], ways, strict=False)})
 
 
 def walked(view: View, limit: int = 2) -> list[str]:
-    """Ids on all pages."""
+    """The ids on all pages."""
     page = OPERATIONS.search_tools(view, QUERY, limit=limit)
     found = [*page.tool_ids]
     while page.next_cursor is not None:
@@ -52,14 +52,14 @@ def walked(view: View, limit: int = 2) -> list[str]:
     return found
 
 
-def test_while_nothing_moves_pages_walk_through_all_of_them_once() -> None:
+def test_pages_return_each_result_once_while_the_ranking_is_stable() -> None:
     knowing = Knowing()
     view = view_of(knowing, *TOOLS)
     by_words = walked(view)
     assert by_words == [each.id for each in TOOLS]
     knowing.vectors, knowing.history = vectors(view), past_of([(QUERY, TOOLS[4].id)])
     otherwise = walked(view)
-    # The past is for one tool alone, so that most of the others are too unlikely to be given.
+    # The history mentions only one tool, so most of the other tools become too unlikely to be returned.
     assert otherwise[0] == TOOLS[4].id
     assert len(otherwise) >= 3
     assert {*otherwise} < {*by_words}
@@ -74,15 +74,15 @@ def more_vectors_arrive(knowing: Knowing, view: View) -> None:
     knowing.vectors = vectors(view, 8)
 
 
-def vectors_go(knowing: Knowing, view: View) -> None:
+def vectors_disappear(knowing: Knowing, view: View) -> None:
     knowing.vectors = None
 
 
-def a_past_is_learned(knowing: Knowing, view: View) -> None:
+def a_history_is_learned(knowing: Knowing, view: View) -> None:
     knowing.history = past_of([(QUERY, TOOLS[5].id)])
 
 
-def the_past_is_forgotten(knowing: Knowing, view: View) -> None:
+def the_history_is_forgotten(knowing: Knowing, view: View) -> None:
     knowing.history = None
 
 
@@ -91,14 +91,14 @@ def the_past_is_forgotten(knowing: Knowing, view: View) -> None:
     [
         (False, vectors_arrive),
         (True, more_vectors_arrive),
-        (True, vectors_go),
-        (False, a_past_is_learned),
-        (True, a_past_is_learned),
-        (True, the_past_is_forgotten),
+        (True, vectors_disappear),
+        (False, a_history_is_learned),
+        (True, a_history_is_learned),
+        (True, the_history_is_forgotten),
     ],
 )
 @pytest.mark.anyio
-async def test_a_page_whose_ranking_has_moved_begins_anew_instead_of_skipping_or_repeating(
+async def test_a_cursor_is_refused_with_a_restart_after_the_ranking_changed(
     knows: bool, change: Callable[[Knowing, View], None]
 ) -> None:
     knowing = Knowing()
@@ -120,17 +120,17 @@ async def test_a_page_whose_ranking_has_moved_begins_anew_instead_of_skipping_or
         assert step is not None
         again = await Dispatcher(OPERATIONS).perform(view, CallContext(), step.operation, step.arguments)
         assert again.to_wire() == search().to_wire()
-    # A walk without a query has nothing to do with any of it.
+    # Paging without a query does not depend on vectors or history.
     assert OPERATIONS.search_tools(view, limit=2, cursor=by_id.next_cursor).tool_ids == (TOOLS[2].id, TOOLS[3].id)
 
 
-def test_what_is_learned_while_a_page_is_made_does_not_make_the_next_one_skip_or_repeat() -> None:
-    """Vectors come in another thread, so they may come between a ranking and the cursor that goes with it."""
+def test_a_ranking_that_changes_while_a_page_is_created_invalidates_its_cursor() -> None:
+    """Vectors arrive in a different thread, so they may arrive between a ranking and the creation of its cursor."""
     knowing = Knowing()
     view = view_of(knowing, *TOOLS)
 
     class Learning:
-        """Knows more each time that it is asked."""
+        """Has one more vector each time it is queried."""
 
         def __init__(self) -> None:
             self.asked = 0
@@ -145,14 +145,14 @@ def test_what_is_learned_while_a_page_is_made_does_not_make_the_next_one_skip_or
     learning = Learning()
     page = OPERATIONS.search_tools(replace(view, knowledge=learning), QUERY, limit=2)
     assert learning.asked == 1
-    knowing.vectors = vectors(view, 1)  # as it was when the page was made
+    knowing.vectors = vectors(view, 1)  # the same vectors as when the page was created
     assert OPERATIONS.search_tools(view, QUERY, limit=2, cursor=page.next_cursor).tool_ids
     knowing.vectors = vectors(view, 2)
     with pytest.raises(InvalidCursor):
         OPERATIONS.search_tools(view, QUERY, limit=2, cursor=page.next_cursor)
 
 
-def test_other_weights_of_the_signals_begin_a_walk_anew() -> None:
+def test_changed_signal_weights_invalidate_a_cursor() -> None:
     registry = registry_of(*TOOLS)
     page = OPERATIONS.search_tools(View.of(registry.state), QUERY, limit=2)
     registry.set_weights(WEIGHTS.without("brevity"))
@@ -162,7 +162,7 @@ def test_other_weights_of_the_signals_begin_a_walk_anew() -> None:
     assert OPERATIONS.search_tools(View.of(registry.state), QUERY, limit=2, cursor=page.next_cursor).tool_ids
 
 
-def test_what_no_signal_uses_moves_no_page() -> None:
+def test_changes_that_no_signal_uses_do_not_invalidate_a_cursor() -> None:
     knowing = Knowing()
     registry = registry_of(*TOOLS)
     registry.set_weights(WEIGHTS.without("meaning", "embedding", "history"))
@@ -173,7 +173,7 @@ def test_what_no_signal_uses_moves_no_page() -> None:
     assert [*page.tool_ids, *second.tool_ids] == [each.id for each in TOOLS]
 
 
-def test_a_tool_without_a_word_of_the_query_is_found_by_what_it_means_and_is_no_result_of_the_blank() -> None:
+def test_a_tool_without_a_query_word_is_found_by_meaning_but_not_by_a_blank_query() -> None:
     knowing = Knowing()
     view = view_of(knowing, *TOOLS, OTHER)
     assert OPERATIONS.search_tools(view, "dispatch parcel").results == ()

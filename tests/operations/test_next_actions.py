@@ -1,4 +1,4 @@
-"""Where errors lead: to something that the client has, that is meant, and that does not end in the same error."""
+"""Next actions of errors: the client has the operation, it fits the request, and it does not repeat the error."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ADA, GRACE = Principal("ada"), Principal("grace")
 
 
 class Asking:
-    """A dispatcher, and somebody who asks at it."""
+    """A dispatcher and a principal that sends requests to it."""
 
     def __init__(self, registry: ToolRegistry, principal: Principal = LOCAL, policy: Rules | None = None) -> None:
         self.dispatcher, self.registry = Dispatcher(), registry
@@ -65,7 +65,7 @@ class Asking:
         return error.value
 
     async def follow(self, error: ToolcribError) -> Answer | ToolResult:
-        """Send the next action as it stands."""
+        """Send the next action unchanged."""
         assert error.next_action is not None
         return await self.ask(error.next_action.operation, **error.next_action.arguments)
 
@@ -75,7 +75,7 @@ class Asking:
         return answer
 
 
-# -- within some operations -------------------------------------------------------------------------------------------
+# -- within a set of operations ---------------------------------------------------------------------------------------
 
 STEPS = [
     NextAction("list"),
@@ -96,7 +96,7 @@ SUBSETS = [*chain.from_iterable(combinations(OPERATIONS, size) for size in range
 
 
 @pytest.mark.parametrize("step", STEPS, ids=str)
-def test_whatever_operations_there_are_a_step_leads_to_one_of_them_that_takes_its_arguments(step: NextAction) -> None:
+def test_a_next_action_is_translated_to_an_available_operation_with_valid_arguments(step: NextAction) -> None:
     for operations in SUBSETS:
         own = step_within(step, operations)
         if own is None:
@@ -123,14 +123,14 @@ def test_whatever_operations_there_are_a_step_leads_to_one_of_them_that_takes_it
         (STEPS[12], ["call_tool"], NextAction("call_tool", {"tool_id": "git.log@0"})),
     ],
 )
-def test_it_is_the_same_step_in_other_words_where_it_can_be(
+def test_a_translated_next_action_keeps_its_meaning_if_possible(
     step: NextAction, operations: Sequence[str], own: NextAction
 ) -> None:
     assert step_within(step, operations) == own
 
 
 class Everything:
-    """A crib whose tools a client has in its list, as `--operations all` shows them."""
+    """A crib whose tools are in the tool list of the client, as with `--operations all`."""
 
     def __init__(self) -> None:
         self.crib = Toolcrib(policy=Rules((Rule(Access.SEE, tools=("files.seen",)),), Access.CALL))
@@ -154,7 +154,7 @@ class Everything:
         ("zebra", {}, ErrorCode.TOOL_NOT_FOUND, LISTING),
     ],
 )
-async def test_a_client_that_has_the_tools_themselves_is_led_to_one_of_them_or_to_their_list(
+async def test_a_client_with_direct_tools_is_led_to_one_of_them_or_to_their_list(
     name: str, arguments: Json, code: ErrorCode, step: NextAction
 ) -> None:
     crib = Everything().crib
@@ -168,11 +168,11 @@ async def test_a_client_that_has_the_tools_themselves_is_led_to_one_of_them_or_t
     assert (error["code"], error["next_action"]) == (code, step.to_wire())
 
 
-# -- to what is meant -------------------------------------------------------------------------------------------------
+# -- the intended tool or path ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.anyio
-async def test_who_may_not_call_a_tool_is_shown_what_else_is_in_its_place() -> None:
+async def test_a_refused_call_leads_to_a_list_of_the_same_category() -> None:
     policy = Rules((Rule(Access.SEE, tools=("git.push",)),), Access.CALL)
     push = tool("git.push", "Send commits away.", category=("remote",))
     asking = Asking(registry_of(push, tool("git.fetch", category=("remote",))), policy=policy)
@@ -188,7 +188,7 @@ SEARCH_RENAME = NextAction("search_tools", {"query": "refactor rename symbol"})
 
 
 @pytest.mark.anyio
-async def test_a_tool_that_went_away_leads_to_a_search_and_not_to_a_tool_with_a_like_id() -> None:
+async def test_a_removed_tool_leads_to_a_search_and_not_to_a_tool_with_a_similar_id() -> None:
     asking = Asking(registry_of(RENAME, READ))
     handle = (await asking.expand(RENAME.id)).handle
     asking.registry.register_source(asking.registry.state.sources["refactor"], [RENDER])
@@ -201,7 +201,7 @@ async def test_a_tool_that_went_away_leads_to_a_search_and_not_to_a_tool_with_a_
 
 
 @pytest.mark.anyio
-async def test_one_letter_is_a_slip_only_where_no_such_tool_was_shown_before() -> None:
+async def test_an_id_with_one_wrong_letter_is_not_corrected_if_that_tool_was_shown_before() -> None:
     one, several = tool("notes.fetch_item"), tool("notes.fetch_items")
     asking = Asking(registry_of(several))
     error = await asking.refused("expand_tool", tool_id=one.id)
@@ -232,7 +232,7 @@ async def test_one_letter_is_a_slip_only_where_no_such_tool_was_shown_before() -
         ("refactor.rename_symbol", "refactor.render_symbol", True),
     ],
 )
-def test_only_ids_that_are_really_like_it_are_named(asked: str, there: str, is_like: bool) -> None:
+def test_only_similar_ids_are_suggested(asked: str, there: str, is_like: bool) -> None:
     view = View.of(registry_of(tool(there), tool("other.thing")).state)
 
     with pytest.raises(ToolNotFound) as error:
@@ -267,7 +267,7 @@ def test_only_ids_that_are_really_like_it_are_named(asked: str, there: str, is_l
         ("git.comit@0123456789ab", "git.commit", False),
     ],
 )
-def test_only_what_is_a_slip_in_an_id_is_expanded_as_that(asked: str, there: str, is_slip: bool) -> None:
+def test_only_a_clear_slip_in_an_id_leads_to_an_expansion(asked: str, there: str, is_slip: bool) -> None:
     view = View.of(registry_of(tool(there)).state)
 
     with pytest.raises(ToolNotFound) as error:
@@ -278,7 +278,7 @@ def test_only_what_is_a_slip_in_an_id_is_expanded_as_that(asked: str, there: str
     assert step.operation == ("expand_tool" if is_slip else "search_tools")
 
 
-def test_a_slip_in_an_id_is_expanded_only_where_one_tool_can_be_meant() -> None:
+def test_a_slip_in_an_id_leads_to_an_expansion_only_if_it_is_unambiguous() -> None:
     view = View.of(registry_of(tool("git.log_all"), tool("svn.log_all"), tool("git.logs"), tool("git.logo")).state)
 
     def step(asked: str) -> NextAction | None:
@@ -292,7 +292,7 @@ def test_a_slip_in_an_id_is_expanded_only_where_one_tool_can_be_meant() -> None:
     assert step("git_logs") == NextAction("expand_tool", {"tool_id": "git.logs"})
 
 
-def test_a_slip_in_an_id_of_a_catalog_of_thousands_is_found_and_a_long_id_is_not_compared() -> None:
+def test_a_slip_is_found_in_a_large_catalog_and_a_very_long_id_is_not_compared() -> None:
     many = (tool(f"many{number % 9}.do_{number:05}_{'x' * 20}") for number in range(3 * MAX_COMPARED))
     view = View.of(registry_of(tool("git.git_log"), *many).state)
 
@@ -306,7 +306,7 @@ def test_a_slip_in_an_id_of_a_catalog_of_thousands_is_found_and_a_long_id_is_not
     assert long.value.next_action.operation == "search_tools"
 
 
-def test_an_id_is_compared_with_so_many_letters_of_others_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_is_compared_with_a_limited_number_of_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
     class Counting:
@@ -339,7 +339,7 @@ def test_an_id_is_compared_with_so_many_letters_of_others_and_no_more(monkeypatc
     ],
 )
 @pytest.mark.parametrize("status", [SourceStatus.FAILED, SourceStatus.STARTING])
-async def test_the_node_of_a_source_that_is_not_there_says_what_is_wrong_with_the_source(
+async def test_the_path_of_an_unavailable_source_returns_the_reason(
     operation: str, arguments: Json, status: SourceStatus
 ) -> None:
     registry = registry_of(READ)
@@ -357,7 +357,7 @@ async def test_the_node_of_a_source_that_is_not_there_says_what_is_wrong_with_th
 
 
 @pytest.mark.anyio
-async def test_the_node_of_a_source_that_may_not_be_known_is_not_there() -> None:
+async def test_the_path_of_a_hidden_source_is_unknown() -> None:
     registry = registry_of(READ)
     registry.register_source(SourceEntry(ScriptedSource("dead"), SourceStatus.FAILED, reason="it exited."))
     hidden = Rules((Rule(Access.HIDDEN, sources=("dead",)),), Access.CALL)
@@ -367,11 +367,11 @@ async def test_the_node_of_a_source_that_may_not_be_known_is_not_there() -> None
     assert error.code is ErrorCode.UNKNOWN_PATH
 
 
-# -- by a bare id -----------------------------------------------------------------------------------------------------
+# -- calls by a bare id -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.anyio
-async def test_a_bare_id_that_was_expanded_is_led_to_the_call_by_its_handle() -> None:
+async def test_a_call_by_a_bare_id_after_an_expansion_leads_to_the_call_by_handle() -> None:
     asking = Asking(registry_of(READ))
     handle = (await asking.expand(READ.id)).handle
 
@@ -381,11 +381,11 @@ async def test_a_bare_id_that_was_expanded_is_led_to_the_call_by_its_handle() ->
         assert handle in error.message
         assert error.next_action == NextAction("call_tool", {"tool_id": handle, "arguments": {"path": "."}})
         answer = await asking.follow(error)
-        assert isinstance(answer, ToolResult)  # and after it was called, the handle is still known
+        assert isinstance(answer, ToolResult)  # the handle is still known after the call
 
 
 @pytest.mark.anyio
-async def test_what_a_search_expanded_was_expanded_too() -> None:
+async def test_a_search_with_full_details_counts_as_an_expansion() -> None:
     asking = Asking(registry_of(READ))
     await asking.ask("search_tools", query="read", detail_level="full")
     await asking.ask("search_tools", query="read")
@@ -398,18 +398,20 @@ async def test_what_a_search_expanded_was_expanded_too() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("who", ["nobody", "another principal", "an older definition"])
-async def test_a_bare_id_is_expanded_first_where_its_definition_was_not_shown_to_who_asks(who: str) -> None:
+@pytest.mark.parametrize("shown_to", ["no principal", "a different principal", "an older definition"])
+async def test_a_call_by_a_bare_id_leads_to_an_expansion_if_the_principal_did_not_see_this_definition(
+    shown_to: str,
+) -> None:
     asking = Asking(registry_of(READ))
-    if who != "nobody":
+    if shown_to != "no principal":
         await asking.expand(READ.id)
-    if who == "an older definition":
+    if shown_to == "an older definition":
         changed = replace(READ, description="Read a file, or a part of it.")
         asking.registry.register_source(asking.registry.state.sources["files"], [changed])
 
-    error = await asking.refused("call_tool", GRACE if who == "another principal" else None, tool_id=READ.id)
+    error = await asking.refused("call_tool", GRACE if shown_to == "a different principal" else None, tool_id=READ.id)
 
     assert isinstance(error, NotExpanded)
     assert error.next_action == NextAction("expand_tool", {"tool_id": READ.id})
-    assert "was not expanded" not in error.message  # which another replica would not know
+    assert "was not expanded" not in error.message  # a different replica may have expanded the tool
     assert source_of(View.of(asking.registry.state), "files").calls == []

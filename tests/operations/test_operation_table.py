@@ -1,4 +1,4 @@
-"""What stands in a model's tool list in place of the catalog, and what it costs."""
+"""The operations in the tool list of a model, which replace the catalog, and how many tokens they cost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SUMMARIES = {
 
 
 def tokens(operations: Sequence[str], tops: list[Top]) -> float:
-    """An estimate: the UTF-8 bytes of what a model is shown, as compact JSON, by four."""
+    """An estimate: a quarter of the UTF-8 bytes of the text for the model, as compact JSON."""
     told = briefing(operations, tops)
     shown = {"instructions": told.instructions, "tools": [tool.to_wire() for tool in told.tools]}
     return len(json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()) / 4
@@ -57,7 +57,7 @@ def tokens(operations: Sequence[str], tops: list[Top]) -> float:
 @pytest.mark.parametrize(
     "name", ["server-{}", "ファイル管理サーバー-{}", "x" * 300 + "{}"], ids=["plain", "wide", "long"]
 )
-def test_what_a_model_is_shown_first_is_small_whatever_the_catalog_holds(
+def test_the_initial_text_for_a_model_is_small_for_any_catalog(
     count: int, summary: str, name: str, operations: Sequence[str]
 ) -> None:
     tops = [Top(name.format(number), SUMMARIES[summary]) for number in range(count)]
@@ -65,7 +65,7 @@ def test_what_a_model_is_shown_first_is_small_whatever_the_catalog_holds(
     assert tokens(operations, tops) <= BAR_TOKENS
 
 
-def test_the_top_of_a_small_catalog_is_told_whole() -> None:
+def test_the_top_of_a_small_catalog_is_listed_completely() -> None:
     tops = [Top("git", "Version control."), Top("files")]
 
     for operation in operation_tools(["list", "search_tools"], tops):
@@ -73,7 +73,7 @@ def test_the_top_of_a_small_catalog_is_told_whole() -> None:
     assert instructions(OPERATIONS, tops).endswith("Inside:\n- git: Version control.\n- files")
 
 
-def test_of_a_large_catalog_it_is_told_how_much_more_there_is() -> None:
+def test_the_top_of_a_large_catalog_is_shortened_with_a_count() -> None:
     tops = [Top(f"server-{number:04}") for number in range(1_000)]
 
     names = top_names(tops)
@@ -84,18 +84,18 @@ def test_of_a_large_catalog_it_is_told_how_much_more_there_is() -> None:
     assert told.endswith(f"- and {1_000 - told.count('- server-')} more")
 
 
-def test_an_empty_catalog_is_not_spoken_of() -> None:
+def test_an_empty_catalog_is_not_mentioned() -> None:
     assert "Inside" not in instructions(OPERATIONS, ())
     assert all("Inside" not in operation.description for operation in operation_tools(OPERATIONS))
     assert top_names(()) == ""
 
 
-def test_a_name_that_does_not_fit_leaves_a_number() -> None:
+def test_a_name_that_does_not_fit_is_replaced_by_a_count() -> None:
     assert top_names([Top("x" * 1_000), Top("y")]) == "2 sources"
 
 
 @pytest.mark.holds("rules.told")
-def test_the_rules_mention_only_operations_that_are_exposed() -> None:
+def test_the_rules_only_mention_exposed_operations() -> None:
     choices = chain.from_iterable(combinations(sorted(OPERATIONS), size) for size in range(len(OPERATIONS) + 1))
     for exposed in map(set, choices):
         for full in (False, True):
@@ -105,14 +105,14 @@ def test_the_rules_mention_only_operations_that_are_exposed() -> None:
 
 
 @pytest.mark.parametrize("operations", SETS.values(), ids=SETS)
-def test_the_full_rules_mention_all_operations_that_are_exposed(operations: Sequence[str]) -> None:
+def test_the_full_rules_mention_all_exposed_operations(operations: Sequence[str]) -> None:
     text = instructions(operations, (), full=True)
 
     assert all(name in text for name in operations)
     assert "next_action" in text
 
 
-def test_the_short_rules_mention_the_four_of_the_compact_set() -> None:
+def test_the_short_rules_mention_the_operations_of_the_compact_set() -> None:
     text = instructions(SETS["compact"], ())
 
     assert all(name in text for name in SETS["compact"])
@@ -120,7 +120,7 @@ def test_the_short_rules_mention_the_four_of_the_compact_set() -> None:
 
 
 @pytest.mark.parametrize("tool", operation_tools(OPERATIONS, [Top("git")]), ids=lambda tool: tool.name)
-def test_every_operation_takes_only_the_keys_it_names(tool: OperationTool) -> None:
+def test_every_operation_refuses_unknown_keys(tool: OperationTool) -> None:
     assert tool.input_schema["additionalProperties"] is False
     assert tool.input_schema["type"] == "object"
     schema = Schema(tool.input_schema)
@@ -149,7 +149,7 @@ def test_every_operation_takes_only_the_keys_it_names(tool: OperationTool) -> No
         ("search_tools", {"query": "x" * 1_000_000, "category": ["x" * MAX_NAME_CHARS]}),
     ],
 )
-def test_what_an_operation_takes(operation: str, arguments: dict[str, object]) -> None:
+def test_valid_arguments_match_the_schema_of_an_operation(operation: str, arguments: dict[str, object]) -> None:
     assert OPERATION_TABLE[operation].arguments.violations(arguments) == ()
 
 
@@ -186,11 +186,11 @@ def test_what_an_operation_takes(operation: str, arguments: dict[str, object]) -
         ("call_tool", {"tool_id": "x" * (MAX_NAME_CHARS + 1)}),
     ],
 )
-def test_what_an_operation_does_not_take(operation: str, arguments: dict[str, object]) -> None:
+def test_invalid_arguments_violate_the_schema_of_an_operation(operation: str, arguments: dict[str, object]) -> None:
     assert OPERATION_TABLE[operation].arguments.violations(arguments)
 
 
-def test_only_calling_a_tool_may_change_anything() -> None:
+def test_only_call_tool_is_not_marked_as_read_only() -> None:
     annotations = {tool.name: tool.annotations for tool in operation_tools(OPERATIONS)}
 
     assert annotations.pop("call_tool") == ToolAnnotations()
@@ -199,7 +199,7 @@ def test_only_calling_a_tool_may_change_anything() -> None:
     assert set(annotations) == {*LOOKING}
 
 
-def test_every_set_can_find_show_and_run_a_tool() -> None:
+def test_every_set_can_search_expand_and_call_a_tool() -> None:
     for operations in SETS.values():
         assert {"search_tools", "expand_tool", "call_tool"} <= {*operations} <= {*OPERATIONS}
         assert [tool.name for tool in operation_tools(operations)] == [*operations]

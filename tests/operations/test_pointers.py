@@ -1,4 +1,4 @@
-"""Where a pointer says that a tool is, a list shows it; and a search for nodes finds what a list shows."""
+"""A list shows a tool at the path of its pointer, and a search for nodes finds nodes that a list shows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def view_of(tools: Sequence[Tool], categories: Sequence[Category]) -> View:
 
 
 def walk(view: View, path: Sequence[str], limit: int | None) -> Iterator[str]:
-    """Ids of the tools on the pages of a list."""
+    """The ids of the tools on all pages of a list."""
     cursor = None
     while True:
         page = OPERATIONS.list(view, path, limit=limit, cursor=cursor)
@@ -43,9 +43,7 @@ def walk(view: View, path: Sequence[str], limit: int | None) -> Iterator[str]:
 @pytest.mark.parametrize("limit", [1, DEFAULT_LIMIT, MAX_LIMIT])
 @settings(max_examples=examples(60), deadline=None)
 @given(tools=many_tools(), made=SET_UP)
-def test_the_pages_of_a_list_at_a_pointers_path_show_its_tool(
-    limit: int, tools: list[Tool], made: list[Category]
-) -> None:
+def test_a_list_at_the_path_of_a_pointer_shows_its_tool(limit: int, tools: list[Tool], made: list[Category]) -> None:
     view = view_of(tools, made)
     there = {path: [*walk(view, path, limit)] for path in {view.ontology.places(each)[0] for each in tools}}
 
@@ -55,7 +53,7 @@ def test_the_pages_of_a_list_at_a_pointers_path_show_its_tool(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(tools=many_tools(), made=SET_UP)
-def test_without_a_limit_a_group_on_the_first_page_may_show_it_instead(tools: list[Tool], made: list[Category]) -> None:
+def test_a_list_without_a_limit_shows_the_tool_itself_or_in_a_group(tools: list[Tool], made: list[Category]) -> None:
     view = view_of(tools, made)
     for path in {view.ontology.places(each)[0] for each in tools}:
         at_path = {each.id for each in tools if view.ontology.places(each)[0] == path}
@@ -66,7 +64,7 @@ def test_without_a_limit_a_group_on_the_first_page_may_show_it_instead(tools: li
 
 
 @pytest.mark.parametrize("limit", [None, 5, MAX_LIMIT])
-def test_a_category_of_more_than_a_dozen_tools_shows_them_all_and_no_other_node(limit: int | None) -> None:
+def test_a_category_of_more_than_a_dozen_tools_lists_all_of_them(limit: int | None) -> None:
     tools = [tool(f"store.{verb}_{thing}") for verb in ("get", "put", "copy", "list") for thing in "abcde"]
     view = view_of(tools, [Category(("Storage", "Buckets"), tools=("store.*",))])
 
@@ -75,7 +73,7 @@ def test_a_category_of_more_than_a_dozen_tools_shows_them_all_and_no_other_node(
 
 
 def shown_from_the_top(view: View) -> set[Path]:
-    """Paths of the nodes that somebody meets who lists the root, and every node that a list shows."""
+    """The paths of all nodes that are reachable with `list`, starting at the root."""
     shown, waiting = set[Path](), [ROOT]
     while waiting:
         page = OPERATIONS.list(view, waiting.pop(), limit=MAX_LIMIT)
@@ -88,7 +86,7 @@ def shown_from_the_top(view: View) -> set[Path]:
 
 @settings(max_examples=examples(80), deadline=None)
 @given(tools=many_tools(), made=SET_UP, query=st.sampled_from(["git", "files", "code read", "invoice", "shared beta"]))
-def test_a_search_for_nodes_finds_only_what_a_walk_from_the_top_shows(
+def test_a_search_for_nodes_finds_only_nodes_reachable_from_the_root(
     tools: list[Tool], made: list[Category], query: str
 ) -> None:
     view = view_of(tools, made)
@@ -99,7 +97,7 @@ def test_a_search_for_nodes_finds_only_what_a_walk_from_the_top_shows(
     assert {*found} <= shown_from_the_top(view)
 
 
-def test_a_source_whose_tools_all_stand_in_categories_takes_no_place_from_these() -> None:
+def test_a_source_whose_tools_are_all_in_categories_is_not_a_result() -> None:
     log_in = tool("auth.oauth_login", "Log a user in by OAuth.")
     renew = tool("identity.renew_login", "Renew the login of a service.")
     made = [Category(("User", "Auth"), tools=("auth.*",)), Category(("System",), tools=("identity.*",))]
@@ -110,7 +108,7 @@ def test_a_source_whose_tools_all_stand_in_categories_takes_no_place_from_these(
     assert [node.node.path for node in found.results] == [("User", "Auth"), ("System",)]
 
 
-def test_a_category_below_such_a_source_is_reached_and_found() -> None:
+def test_a_category_below_a_source_without_other_tools_is_reachable() -> None:
     made = [Category(("Made",), tools=("s.*",)), Category(("s", "Deep"), tools=("other.*",), tagged=("x",))]
     view = view_of([tool("s.one"), tool("other.two"), tool("s.three", tags=("x",))], [*made])
 
@@ -119,7 +117,7 @@ def test_a_category_below_such_a_source_is_reached_and_found() -> None:
 
 @pytest.mark.parametrize("query", ["quantum chromodynamics", "", "!!!"])
 @pytest.mark.anyio
-async def test_a_search_for_nodes_that_finds_none_says_what_to_try(query: str) -> None:
+async def test_a_search_for_nodes_without_matches_returns_a_next_action(query: str) -> None:
     view = view_of([tool("git.log", "Show the history.")], [])
     answer = await Dispatcher(OPERATIONS).perform(view, CallContext(view.principal), "search_nodes", {"query": query})
 

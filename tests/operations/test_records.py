@@ -1,4 +1,4 @@
-"""What is recorded of an operation, however it ends, and which trace it belongs to."""
+"""What is recorded about each operation, for every outcome, and how records are connected to traces."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TRACE = f"{7:032x}"
 
 
 def catalog(*tools: Tool, trusted: bool = True) -> tuple[ToolRegistry, ScriptedSource]:
-    """The registry, and the source of the tools of `git` in it."""
+    """The registry, and its source `git`."""
     registry = registry_of(*(tools or (READ, LOG, PUSH)))
     mine = [t for t in registry.state.tools.values() if t.source == "git"]
     git = ScriptedSource("git", mine)
@@ -56,7 +56,7 @@ def catalog(*tools: Tool, trusted: bool = True) -> tuple[ToolRegistry, ScriptedS
 
 
 class Counter:
-    """A dispatcher with what it recorded, over one catalog."""
+    """A dispatcher for one catalog, with its recorded events."""
 
     def __init__(self, dispatcher: Dispatcher | None = None, policy: Rules | None = None) -> None:
         registry, self.git = catalog()
@@ -72,7 +72,7 @@ class Counter:
         return await self.dispatcher.perform(view, CallContext(principal, trace_id), name, arguments)
 
     async def expand(self, tool_id: str, principal: Principal = ADA) -> str:
-        """Its handle."""
+        """Expand a tool and return its handle."""
         shown = await self.ask("expand_tool", {"tool_id": tool_id}, principal)
         assert isinstance(shown, Expansion)
         return shown.handle
@@ -86,7 +86,7 @@ class Counter:
 
 
 @pytest.mark.holds("goals.trace")
-async def test_a_search_the_expansion_of_what_it_found_and_its_call_are_one_trace() -> None:
+async def test_a_search_the_expansion_of_its_result_and_the_call_share_one_trace() -> None:
     counter = Counter()
     await counter.ask("search_tools", {"query": "read a file"})
     handle = await counter.expand("files.read")
@@ -97,7 +97,7 @@ async def test_a_search_the_expansion_of_what_it_found_and_its_call_are_one_trac
     assert Handle.parse(handle) == Handle("files.read", READ.handle.partition("@")[2], counter.traces[0])
 
 
-async def test_what_was_called_is_another_story_when_it_is_expanded_anew() -> None:
+async def test_expanding_a_tool_again_after_its_call_starts_a_new_trace() -> None:
     counter = Counter()
     for _ in range(2):
         handle = await counter.expand("files.read")
@@ -107,7 +107,7 @@ async def test_what_was_called_is_another_story_when_it_is_expanded_anew() -> No
     assert first[0] == first[1] != again[0] == again[1]
 
 
-async def test_each_run_of_a_client_is_a_trace_of_its_own_also_where_its_call_is_refused() -> None:
+async def test_each_run_of_a_client_has_its_own_trace_even_if_its_call_is_refused() -> None:
     policy = Rules((Rule(Access.SEE, tools=("git.push",)),), Access.CALL)
     counter = Counter(policy=policy)
     for run in range(3):
@@ -129,7 +129,7 @@ async def test_each_run_of_a_client_is_a_trace_of_its_own_also_where_its_call_is
         (READ.handle, ErrorCode.INVALID_ARGUMENTS),
     ],
 )
-async def test_an_expansion_that_corrects_a_call_stays_in_its_trace(reference: str, code: ErrorCode) -> None:
+async def test_an_expansion_that_corrects_a_call_stays_in_the_same_trace(reference: str, code: ErrorCode) -> None:
     counter = Counter()
     await counter.ask("search_tools", {"query": "read a file"})
     await counter.expand("files.read")
@@ -142,7 +142,7 @@ async def test_an_expansion_that_corrects_a_call_stays_in_its_trace(reference: s
     assert len(set(counter.traces)) == 1
 
 
-async def test_another_replica_knows_the_trace_from_the_handle() -> None:
+async def test_a_different_replica_reads_the_trace_from_the_handle() -> None:
     here, there = Counter(), Counter()
     handle = await here.expand("files.read")
     await there.ask("call_tool", {"tool_id": handle, "arguments": {"path": "."}})
@@ -150,7 +150,7 @@ async def test_another_replica_knows_the_trace_from_the_handle() -> None:
     assert there.traces == here.traces
 
 
-async def test_what_one_principal_was_shown_is_no_trail_of_another() -> None:
+async def test_results_shown_to_one_principal_do_not_affect_traces_of_others() -> None:
     counter = Counter()
     await counter.ask("search_tools", {"query": "read a file"}, ADA)
     await counter.expand("files.read", GRACE)
@@ -160,7 +160,7 @@ async def test_what_one_principal_was_shown_is_no_trail_of_another() -> None:
     assert search == adas != graces
 
 
-async def test_however_much_one_principal_searches_another_keeps_its_trail(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_searches_of_one_principal_do_not_displace_traces_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.operations.trace_memory.MAX_SHOWN", 1)
     counter = Counter()
     await counter.ask("search_tools", {"query": "read a file", "limit": 1}, ADA)
@@ -170,10 +170,10 @@ async def test_however_much_one_principal_searches_another_keeps_its_trail(monke
     await counter.expand("git.log", GRACE)
 
     assert counter.traces[0] == counter.traces[4]
-    assert counter.traces[1] != counter.traces[5], "its own share is bounded"
+    assert counter.traces[1] != counter.traces[5], "the memory of one principal is bounded"
 
 
-async def test_whoever_asked_last_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_traces_of_the_least_recent_principal_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.operations.trace_memory.MAX_PRINCIPALS", 2)
     counter = Counter()
     for principal in (ADA, GRACE, ADA, Principal("linus")):
@@ -186,7 +186,7 @@ async def test_whoever_asked_last_longest_ago_is_forgotten_first(monkeypatch: py
     assert graces not in counter.traces[:5]
 
 
-async def test_what_was_shown_last_is_the_trail() -> None:
+async def test_an_expansion_joins_the_trace_of_the_last_operation_that_showed_the_tool() -> None:
     counter = Counter()
     await counter.ask("search_tools", {"query": "read a file"})
     await counter.ask("list", {"path": ["files"]})
@@ -200,7 +200,7 @@ async def test_what_was_shown_last_is_the_trail() -> None:
 
 
 @pytest.mark.holds("search_tools.one-door")
-async def test_all_that_one_answer_expands_is_of_its_trace() -> None:
+async def test_all_tools_expanded_by_one_answer_share_its_trace() -> None:
     counter = Counter()
     shown = await counter.ask("expand_tool", {"tool_ids": ["git.log", "files.read", "nothing.x"]})
     assert isinstance(shown, Expansions)
@@ -212,7 +212,7 @@ async def test_all_that_one_answer_expands_is_of_its_trace() -> None:
     assert (Handle.parse(found["handle"]) or Handle("", "")).trace_id == counter.traces[1]
 
 
-async def test_who_says_in_which_trace_it_asks_is_in_that_one_and_a_handle_in_its_own() -> None:
+async def test_an_explicit_trace_id_applies_unless_a_handle_contains_one() -> None:
     counter = Counter()
     handle = await counter.expand("files.read")
     await counter.ask("expand_tool", {"tool_id": "files.read"}, trace_id=TRACE)
@@ -222,7 +222,7 @@ async def test_who_says_in_which_trace_it_asks_is_in_that_one_and_a_handle_in_it
     assert counter.traces == [counter.traces[0], TRACE, TRACE, counter.traces[0]]
 
 
-async def test_what_a_next_action_leads_to_stays_in_the_trace() -> None:
+async def test_following_a_next_action_stays_in_the_trace() -> None:
     counter = Counter()
     handle = await counter.expand("files.read")
     with pytest.raises(ToolcribError) as wrong:
@@ -234,7 +234,7 @@ async def test_what_a_next_action_leads_to_stays_in_the_trace() -> None:
     assert len(set(counter.traces)) == 1
 
 
-async def test_a_name_with_an_at_sign_is_nobodys_trace() -> None:
+async def test_an_at_sign_in_a_tool_name_is_not_read_as_a_trace() -> None:
     odd = tool("mail.send@once.beef")
     counter = Counter()
     counter.state = catalog(odd, tool("mail.send"))[0].state
@@ -245,10 +245,10 @@ async def test_a_name_with_an_at_sign_is_nobodys_trace() -> None:
     assert counter.traces[0] == counter.traces[1] != f"{0xBEEF:032x}"
 
 
-# -- how operations end -----------------------------------------------------------------------------------------------
+# -- outcomes ---------------------------------------------------------------------------------------------------------
 
 
-async def test_every_kind_of_end_is_recorded_with_its_code() -> None:
+async def test_every_outcome_is_recorded_with_its_code() -> None:
     policy = Rules((Rule(Access.SEE, tools=("git.push",)), Rule(Access.HIDDEN, tools=("git.none",))), Access.CALL)
     counter = Counter(Dispatcher(runner=Runner(CallLimits(Rate(1, 3)))), policy)
     counter.git.answers["log"] = ToolResult({"content": [], "isError": True})
@@ -284,7 +284,7 @@ async def test_every_kind_of_end_is_recorded_with_its_code() -> None:
     assert len(counter.told) == len(ends)
 
 
-async def test_how_many_nodes_an_operation_showed_is_recorded() -> None:
+async def test_the_number_of_returned_nodes_is_recorded() -> None:
     counter = Counter()
     for name, arguments in (("list", {}), ("list_categories", {}), ("search_nodes", {"query": "files"})):
         answer = (await counter.ask(name, arguments)).to_wire()
@@ -299,7 +299,7 @@ async def test_how_many_nodes_an_operation_showed_is_recorded() -> None:
         (ToolFailed("No."), "TOOL_FAILED"),
     ],
 )
-async def test_what_a_source_fails_with_is_recorded(failure: ToolcribError, outcome: str) -> None:
+async def test_the_failure_of_a_source_is_recorded(failure: ToolcribError, outcome: str) -> None:
     counter = Counter()
     counter.git.failure = failure
     with pytest.raises(type(failure)):
@@ -308,7 +308,7 @@ async def test_what_a_source_fails_with_is_recorded(failure: ToolcribError, outc
     assert [event.outcome for event in counter.told] == [outcome]
 
 
-async def test_a_call_whose_caller_goes_away_is_recorded_as_given_up() -> None:
+async def test_a_call_whose_caller_disconnects_is_recorded_as_given_up() -> None:
     class Slow(ScriptedSource):
         async def call_tool(
             self, tool: Tool, arguments: Any, context: CallContext, *, progress: ProgressListener | None = None
@@ -328,7 +328,7 @@ async def test_a_call_whose_caller_goes_away_is_recorded_as_given_up() -> None:
     assert (event.outcome, event.tool_ids) == (GIVEN_UP, ("git.log",))
 
 
-async def test_a_fault_of_ours_is_recorded_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_internal_error_is_recorded_as_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> ListPage:
         raise KeyError("x")
 
@@ -341,7 +341,7 @@ async def test_a_fault_of_ours_is_recorded_as_one(monkeypatch: pytest.MonkeyPatc
     assert [event.outcome for event in counter.told] == [FAULT]
 
 
-# -- whether a person approved ----------------------------------------------------------------------------------------
+# -- approvals --------------------------------------------------------------------------------------------------------
 
 ASK_FOR_PUSH = Rules((Rule(Access.ASK, tools=("git.push",)),), Access.CALL)
 
@@ -349,7 +349,7 @@ ASK_FOR_PUSH = Rules((Rule(Access.ASK, tools=("git.push",)),), Access.CALL)
 async def approval(
     dispatcher: Dispatcher, person: Client | None, resumed: Resumption | None = None
 ) -> tuple[str | None, str]:
-    """What is recorded of a call that a person has to approve of, and how it ended."""
+    """The recorded approval and outcome of a call that needs approval."""
     counter = Counter(dispatcher, ASK_FOR_PUSH)
     context = CallContext(ADA, client=person, resumed=resumed)
     with suppress(ToolcribError):
@@ -359,7 +359,7 @@ async def approval(
     return event.approval, event.outcome
 
 
-async def test_it_is_recorded_how_a_call_came_to_run_that_a_person_has_to_approve_of() -> None:
+async def test_the_approval_of_a_call_that_ran_is_recorded() -> None:
     dispatcher = Dispatcher()
     assert await approval(dispatcher, saying("once")) == ("once", "ok")
     assert await approval(dispatcher, saying("always")) == ("always", "ok")
@@ -380,13 +380,11 @@ async def test_it_is_recorded_how_a_call_came_to_run_that_a_person_has_to_approv
     ],
     ids=repr,
 )
-async def test_it_is_recorded_why_a_call_did_not_run_that_a_person_has_to_approve_of(
-    person: Client | None, told: str
-) -> None:
+async def test_the_reason_why_an_unapproved_call_did_not_run_is_recorded(person: Client | None, told: str) -> None:
     assert await approval(Dispatcher(), person) == (told, "NOT_AUTHORIZED")
 
 
-async def test_who_goes_away_while_a_person_is_asked_leaves_no_answer() -> None:
+async def test_a_caller_that_disconnects_during_an_approval_is_recorded_as_unanswered() -> None:
     class Pensive(Person):
         async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
             scope.cancel()
@@ -403,7 +401,7 @@ async def test_who_goes_away_while_a_person_is_asked_leaves_no_answer() -> None:
     assert [(event.approval, event.outcome) for event in counter.told] == [("unanswered", GIVEN_UP)]
 
 
-async def test_a_call_that_was_approved_once_was_so_when_it_goes_on() -> None:
+async def test_a_resumed_call_is_recorded_with_its_earlier_approval() -> None:
     counter = Counter(policy=ASK_FOR_PUSH)
     view = View.of(counter.state, ADA, ASK_FOR_PUSH)
     counter.git.answers["push"] = ToolResult({"resultType": "input_required", "inputRequests": {}})
@@ -414,7 +412,7 @@ async def test_a_call_that_was_approved_once_was_so_when_it_goes_on() -> None:
     assert [event.approval for event in counter.told] == ["once", "once"]
 
 
-async def test_nothing_is_said_of_approval_where_nobody_had_to_be_asked() -> None:
+async def test_no_approval_is_recorded_if_no_person_had_to_be_asked() -> None:
     counter = Counter(policy=Rules((Rule(Access.SEE, tools=("git.push",)),), Access.CALL))
     await counter.ask("call_tool", {"tool_id": LOG.handle})
     await counter.ask("search_tools", {"query": "history"})
@@ -424,10 +422,10 @@ async def test_nothing_is_said_of_approval_where_nobody_had_to_be_asked() -> Non
     assert [event.approval for event in counter.told] == [None, None, None]
 
 
-# -- what is told -----------------------------------------------------------------------------------------------------
+# -- contents ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_record_says_what_was_asked_and_what_was_shown() -> None:
+async def test_a_record_contains_the_request_and_the_returned_tools() -> None:
     counter = Counter()
     await counter.ask("search_tools", {"query": "history", "category": ["git"]})
     await counter.ask("list", {"path": ["git"], "query": "history"})
@@ -445,7 +443,7 @@ async def test_a_record_says_what_was_asked_and_what_was_shown() -> None:
 
 
 @pytest.mark.parametrize("odd", ["x" * 100_000, "\ud800", "\x00", "🧰"], ids=ascii)
-async def test_however_odd_a_request_is_its_record_is_small(odd: str) -> None:
+async def test_the_record_of_an_unusual_request_is_small(odd: str) -> None:
     counter = Counter()
     for name, arguments in [
         ("search_tools", {"query": odd}),
@@ -462,7 +460,7 @@ async def test_however_odd_a_request_is_its_record_is_small(odd: str) -> None:
         assert len(repr((event.query, event.path, event.tool_ids))) < 10_000
 
 
-async def test_a_recorder_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_recorder_that_raises_does_not_affect_operations(caplog: pytest.LogCaptureFixture) -> None:
     def broken(event: OperationPerformed) -> None:
         raise OSError("the disk is full")
 
@@ -475,7 +473,7 @@ async def test_a_recorder_that_raises_harms_nobody(caplog: pytest.LogCaptureFixt
     assert "a recorder failed on list" in caplog.text
 
 
-async def test_whoever_uses_the_library_is_recorded_as_a_surface_is() -> None:
+async def test_python_method_calls_are_recorded_like_requests_of_a_surface() -> None:
     told: list[OperationPerformed] = []
     crib = Toolcrib(record=told.append)
 
@@ -502,7 +500,7 @@ async def test_whoever_uses_the_library_is_recorded_as_a_surface_is() -> None:
     assert {event.principal for event in told} == {LOCAL.id}
 
 
-async def test_a_record_says_within_which_bundle_it_was() -> None:
+async def test_a_record_contains_the_bundle_of_the_request() -> None:
     counter = Counter()
     view, few = View.of(counter.state, ADA), CallContext(ADA, bundle="few")
     counter.dispatcher.perform_method("list", counter.dispatcher.operations.list, view, few)
@@ -513,7 +511,7 @@ async def test_a_record_says_within_which_bundle_it_was() -> None:
     assert [event.bundle for event in counter.told] == ["few", "few", "few", None]
 
 
-async def test_of_two_bundles_the_record_names_the_one_that_was_asked_for() -> None:
+async def test_a_record_names_the_requested_bundle_and_not_the_confining_one() -> None:
     told: list[OperationPerformed] = []
     crib = Toolcrib(record=told.append)
     for name in ("wide", "narrow"):
@@ -536,7 +534,7 @@ def told_by(dispatcher: Dispatcher) -> list[OperationPerformed]:
     return told
 
 
-async def test_a_prompt_or_resource_is_recorded_by_its_name_and_what_was_filled_in_apart() -> None:
+async def test_a_prompt_or_resource_is_recorded_by_name_with_its_arguments_separate() -> None:
     dispatcher, view, context = Dispatcher(), library_catalog(Library()), CallContext(bundle="few")
     told = told_by(dispatcher)
     template = {"type": "ref/resource", "uri": f"{MEMO}{{n}}"}
@@ -566,7 +564,7 @@ async def test_a_prompt_or_resource_is_recorded_by_its_name_and_what_was_filled_
         ("search://all{?q,token}", "search://all?q=1&token=hunter2", {"q,token": "?q=1&token=hunter2"}),
     ],
 )
-async def test_what_was_filled_into_a_template_stands_under_the_names_that_say_whether_it_is_secret(
+async def test_template_arguments_are_recorded_under_their_variable_names(
     template: str, filled: str, arguments: Mapping[str, Any]
 ) -> None:
     dispatcher, (registry, _), library = Dispatcher(), catalog(), Library()
@@ -578,7 +576,7 @@ async def test_what_was_filled_into_a_template_stands_under_the_names_that_say_w
     assert [(event.item, event.arguments) for event in told] == [(f"toolcrib://library/{template}", arguments)]
 
 
-async def test_however_a_request_for_a_prompt_or_resource_ends_it_is_recorded() -> None:
+async def test_every_outcome_of_a_prompt_or_resource_request_is_recorded() -> None:
     dispatcher, library = Dispatcher(), Library()
     told = told_by(dispatcher)
     free, shown, hidden = (library_catalog(library, only(each)) for each in (Access.CALL, Access.SEE, Access.HIDDEN))
@@ -609,7 +607,7 @@ async def test_however_a_request_for_a_prompt_or_resource_ends_it_is_recorded() 
     assert len({event.trace_id for event in told}) == len(told)
 
 
-async def test_whoever_fetches_through_the_library_is_recorded_as_well() -> None:
+async def test_prompts_and_resources_fetched_with_python_methods_are_recorded() -> None:
     told: list[OperationPerformed] = []
     library = Library()
     crib = Toolcrib(record=told.append)
@@ -621,10 +619,10 @@ async def test_whoever_fetches_through_the_library_is_recorded_as_well() -> None
     assert [event.operation for event in told] == ["prompts/get", "resources/read", "completion/complete"]
 
 
-# -- only reading -----------------------------------------------------------------------------------------------------
+# -- read-only calls --------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_not_trusted_to_only_read_is_refused_with_the_call_that_runs_it() -> None:
+async def test_a_read_only_call_of_a_writing_tool_is_refused_with_the_right_operation() -> None:
     counter = Counter()
     for handle, arguments in ((READ.handle, {"path": "."}), (PUSH.handle, {})):
         with pytest.raises(NotAuthorized, match="may change something") as refused:
@@ -639,7 +637,7 @@ async def test_what_is_not_trusted_to_only_read_is_refused_with_the_call_that_ru
     assert (await counter.ask("call_read_only_tool", {"tool_id": LOG.handle})).to_wire()["structuredContent"] == {}
 
 
-async def test_what_a_stranger_claims_to_only_read_is_refused() -> None:
+async def test_a_read_only_claim_of_an_untrusted_source_is_refused() -> None:
     counter = Counter()
     registry, git = catalog(trusted=False)
     counter.state = registry.state

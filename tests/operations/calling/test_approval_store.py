@@ -1,4 +1,4 @@
-"""The store of approvals: what it holds was approved, and whatever is wrong with it, nothing else counts as that."""
+"""The store of approvals: it contains what was approved, and a damaged store never approves anything."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def numbers(store: ApprovalStore) -> list[int]:
     return [approval.number for approval in store.all()]
 
 
-# -- what it keeps ----------------------------------------------------------------------------------------------------
+# -- contents ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_approved_holds_after_a_restart_and_nothing_else_does(path: Path) -> None:
+def test_an_approval_persists_after_a_restart_and_applies_to_nothing_else(path: Path) -> None:
     keep(ApprovalStore(path), PUSH)
     store = ApprovalStore(path)
 
@@ -54,7 +54,7 @@ def test_what_was_approved_holds_after_a_restart_and_nothing_else_does(path: Pat
     assert (approval.principal, approval.tool_id, approval.definition) == PUSH
 
 
-def test_looking_makes_no_file_and_only_its_owner_may_read_one(path: Path) -> None:
+def test_reading_creates_no_file_and_a_file_is_only_accessible_to_its_owner(path: Path) -> None:
     store = ApprovalStore(path)
     assert (holds(store), store.all(), store.revoke(1)) == (False, (), False)
     assert not path.parent.exists()
@@ -63,7 +63,7 @@ def test_looking_makes_no_file_and_only_its_owner_may_read_one(path: Path) -> No
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_what_is_revoked_holds_no_longer_and_its_number_is_never_given_again(path: Path) -> None:
+def test_a_revoked_approval_no_longer_counts_and_its_number_is_not_reused(path: Path) -> None:
     store = ApprovalStore(path)
     keep(store, PUSH, PULL)
     first, second = numbers(store)
@@ -76,7 +76,7 @@ def test_what_is_revoked_holds_no_longer_and_its_number_is_never_given_again(pat
     assert numbers(store)[1] not in {first, second}
 
 
-def test_what_is_approved_twice_is_kept_once_under_its_number(path: Path) -> None:
+def test_a_repeated_approval_is_stored_once_under_the_same_number(path: Path) -> None:
     store = ApprovalStore(path)
     keep(store, PUSH)
     before = numbers(store)
@@ -119,11 +119,11 @@ def test_two_processes_share_one_file(path: Path) -> None:
     assert kept == {(name, f"git.{number}") for name in ("one", "two") for number in range(50)}
 
 
-def test_who_makes_the_file_beside_another_process_keeps_what_that_approved(
+def test_creating_the_file_concurrently_preserves_approvals_of_a_different_process(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Late(sqlite3.Connection):
-        """Comes second: before it may write, another process has made the table and filled it."""
+        """Before this connection writes, a different process has created the table and filled it."""
 
         def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
             if sql.startswith("BEGIN"):
@@ -138,7 +138,7 @@ def test_who_makes_the_file_beside_another_process_keeps_what_that_approved(
     assert holds(store, ("other", "git.0", "d"))
 
 
-def test_what_another_process_revokes_holds_no_longer_from_the_next_call_on(path: Path) -> None:
+def test_an_approval_revoked_by_a_different_process_no_longer_counts(path: Path) -> None:
     store = ApprovalStore(path)
     keep(store, PUSH)
     assert holds(store)
@@ -147,12 +147,12 @@ def test_what_another_process_revokes_holds_no_longer_from_the_next_call_on(path
     assert not holds(store)
 
 
-# -- what is wrong with it --------------------------------------------------------------------------------------------
+# -- faults -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def locked(path: Path) -> Generator[sqlite3.Connection]:
-    """A file in which something is approved, while another connection lets nobody read it."""
+    """A file with one approval that is locked by a different connection."""
     keep(ApprovalStore(path), PUSH)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
@@ -160,7 +160,7 @@ def locked(path: Path) -> Generator[sqlite3.Connection]:
     other.close()
 
 
-def test_a_file_that_stays_locked_approves_of_nothing(
+def test_a_file_that_stays_locked_approves_nothing(
     path: Path, locked: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(approval_store, "BUSY_TIMEOUT_S", 0.0)
@@ -174,8 +174,8 @@ def test_a_file_that_stays_locked_approves_of_nothing(
     assert not holds(store, PULL)
 
 
-def test_who_waits_for_a_locked_file_holds_up_nothing_else(path: Path, locked: sqlite3.Connection) -> None:
-    """What unlocks it runs on the event loop: were that held up, the wait would end with nothing."""
+def test_waiting_for_a_locked_file_does_not_block_the_event_loop(path: Path, locked: sqlite3.Connection) -> None:
+    """The lock is released on the event loop. If the store blocked the loop, the lock would never be released."""
     told: list[bool] = []
     store = ApprovalStore(path)
 
@@ -192,8 +192,8 @@ def test_who_waits_for_a_locked_file_holds_up_nothing_else(path: Path, locked: s
     assert told == [True]
 
 
-@pytest.mark.parametrize("damage", ["garbage", "truncated", "another table", "no table", "a folder"])
-def test_a_damaged_file_approves_of_nothing_and_is_left_as_it_is(
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "a different table", "no table", "a folder"])
+def test_a_damaged_file_approves_nothing_and_is_not_modified(
     damage: str, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = ApprovalStore(path)
@@ -209,7 +209,7 @@ def test_a_damaged_file_approves_of_nothing_and_is_left_as_it_is(
         case _:
             with sqlite3.connect(path) as other:
                 other.execute("DROP TABLE approvals")
-                if damage == "another table":
+                if damage == "a different table":
                     other.execute("CREATE TABLE approvals (something)")
             other.close()
     before = None if damage == "a folder" else path.read_bytes()
@@ -223,7 +223,7 @@ def test_a_damaged_file_approves_of_nothing_and_is_left_as_it_is(
     assert before is None or path.read_bytes() == before
 
 
-def test_a_file_of_a_newer_version_approves_of_nothing_and_is_left_as_it_is(path: Path) -> None:
+def test_a_file_of_a_newer_version_approves_nothing_and_is_not_modified(path: Path) -> None:
     store = ApprovalStore(path)
     keep(store, PUSH)
     with sqlite3.connect(path) as newer:
@@ -239,7 +239,7 @@ def test_a_file_of_a_newer_version_approves_of_nothing_and_is_left_as_it_is(path
     assert path.read_bytes() == before
 
 
-def test_what_was_approved_before_servers_were_told_apart_is_asked_about_anew(path: Path) -> None:
+def test_approvals_from_before_servers_were_distinguished_no_longer_count(path: Path) -> None:
     path.parent.mkdir()
     with sqlite3.connect(path) as older:
         older.execute("CREATE TABLE approvals (principal, tool_id, definition, approved_at)")
@@ -253,14 +253,14 @@ def test_what_was_approved_before_servers_were_told_apart_is_asked_about_anew(pa
     assert (holds(store), holds(store, PULL)) == (False, True)
 
 
-def test_a_text_that_no_file_takes_is_not_approved(path: Path) -> None:
+def test_a_string_that_cannot_be_encoded_is_not_approved(path: Path) -> None:
     store = ApprovalStore(path)
     keep(store, PUSH, ("ada", "git.\ud800", "d1"))
     assert holds(store)
     assert not holds(store, ("ada", "git.\ud800", "d1"))
 
 
-AS_NOBODY = """
+UNPRIVILEGED = """
 import os, sys
 from pathlib import Path
 import anyio
@@ -268,7 +268,7 @@ from toolcrib.operations.calling.approval_store import ApprovalStore
 
 async def main():
     store = ApprovalStore(Path(sys.argv[1]))
-    await anyio.to_thread.run_sync(int)  # what is needed for that may be out of reach in a moment
+    await anyio.to_thread.run_sync(int)  # load what a thread needs while the process may still read it
     if os.geteuid() == 0:
         os.setuid(65534)
     await store.keep("ada", "git.pull", "d1")
@@ -278,18 +278,16 @@ anyio.run(main)
 """
 
 
-def told_to_nobody(path: Path) -> str:
-    """What a process that may do as little as the modes say is told, after it tried to keep something else."""
-    command = [sys.executable, "-c", AS_NOBODY, str(path)]
+def output_of_unprivileged_process(path: Path) -> str:
+    """The output of an unprivileged process that first tries to store a different approval."""
+    command = [sys.executable, "-c", UNPRIVILEGED, str(path)]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 
 
 @pytest.mark.parametrize(
     ("mode", "told"), [(0o400, "True False"), (0o000, "False False")], ids=["read-only", "unreadable"]
 )
-def test_a_file_that_may_not_be_written_still_tells_and_one_that_may_not_be_read_tells_nothing(
-    mode: int, told: str
-) -> None:
+def test_a_read_only_file_can_be_read_and_an_unreadable_file_approves_nothing(mode: int, told: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "approvals.sqlite"
         keep(ApprovalStore(path), PUSH)
@@ -297,25 +295,25 @@ def test_a_file_that_may_not_be_written_still_tells_and_one_that_may_not_be_read
         if os.geteuid() == 0:
             os.chown(path, 65534, -1)
         Path(folder).chmod(0o555)
-        assert told_to_nobody(path) == told
+        assert output_of_unprivileged_process(path) == told
         Path(folder).chmod(0o700)
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="gives a file to another user")
-def test_a_file_of_another_user_that_everybody_can_read_approves_of_nothing() -> None:
+def test_a_world_readable_file_of_a_different_user_approves_nothing() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "approvals.sqlite"
         keep(ApprovalStore(path), PUSH)
         path.chmod(0o644)
         Path(folder).chmod(0o755)
-        assert told_to_nobody(path) == "False False"
+        assert output_of_unprivileged_process(path) == "False False"
         assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_folder_that_may_not_be_entered_tells_nothing() -> None:
+def test_a_folder_without_permission_approves_nothing() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "approvals.sqlite"
         keep(ApprovalStore(path), PUSH)
         Path(folder).chmod(0o000)
-        assert told_to_nobody(path) == "False False"
+        assert output_of_unprivileged_process(path) == "False False"
         Path(folder).chmod(0o700)

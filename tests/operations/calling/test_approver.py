@@ -1,4 +1,4 @@
-"""Asking a person: what counts as consent, to what exactly, for how long; and nothing runs before it."""
+"""Asking a person for approval: what counts as consent, to which call, for how long; and nothing runs before it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RESPONSES = {"name": {"action": "accept"}}
 
 @dataclass(frozen=True)
 class Person:
-    """Answers every question alike, and remembers them."""
+    """Gives the same answer to every question, and records the questions."""
 
     answer: Mapping[str, Any] | Exception
     capabilities: Mapping[str, Any] = field(default_factory=lambda: {"elicitation": {}})
@@ -88,7 +88,7 @@ async def run(
 
 
 async def was_asked(runner: Runner, view: View, arguments: object = TO_HOME, **more: Any) -> bool:
-    """Whether a call asks; who is asked says no."""
+    """Whether a call asks a person. The person says no."""
     person = saying("no")
     try:
         await run(runner, view, person, arguments, **more)
@@ -99,11 +99,11 @@ async def was_asked(runner: Runner, view: View, arguments: object = TO_HOME, **m
     return False
 
 
-# -- what is consent --------------------------------------------------------------------------------------------------
+# -- consent ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.anyio
-async def test_a_person_who_says_once_is_asked_the_next_time_as_well() -> None:
+async def test_a_person_who_approves_once_is_asked_again() -> None:
     runner, view, person = Runner(), view_for(), saying("once")
 
     for _ in range(2):
@@ -113,17 +113,17 @@ async def test_a_person_who_says_once_is_asked_the_next_time_as_well() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_person_who_says_always_is_not_asked_again() -> None:
+async def test_a_person_who_approves_always_is_not_asked_again() -> None:
     runner, view, person = Runner(), view_for(), saying("always")
 
     for arguments in (TO_HOME, {"to": "elsewhere"}):
         assert (await run(runner, view, person, arguments)).structured_content == arguments
     assert len(person.asked) == 1
-    assert await run(runner, view, None), "not even where nobody could be asked"
+    assert await run(runner, view, None), "even without a client that could ask a person"
 
 
 @pytest.mark.anyio
-async def test_always_is_said_of_one_server_and_not_of_another_that_offers_the_same() -> None:
+async def test_approving_always_applies_to_one_server_only() -> None:
     runner = Runner()
 
     def served_by(identity: str) -> View:
@@ -160,7 +160,7 @@ async def test_always_is_said_of_one_server_and_not_of_another_that_offers_the_s
     ],
     ids=str,
 )
-async def test_anything_but_an_answer_that_says_so_is_a_no(answer: Mapping[str, Any] | Exception) -> None:
+async def test_any_answer_except_explicit_consent_is_a_refusal(answer: Mapping[str, Any] | Exception) -> None:
     runner, view, person = Runner(), view_for(), Person(answer)
 
     with pytest.raises(NotAuthorized, match=r"`git\.push` did not run") as refused:
@@ -169,7 +169,7 @@ async def test_anything_but_an_answer_that_says_so_is_a_no(answer: Mapping[str, 
     assert not refused.value.retryable
     assert len(person.asked) == 1
     assert source_of(view, "git").calls == []
-    assert await was_asked(runner, view), "and nothing was kept"
+    assert await was_asked(runner, view), "no approval was stored"
 
 
 KEYS = st.sampled_from(["action", "content", "answer"])
@@ -183,7 +183,7 @@ ANSWERS = st.recursive(
 
 
 @given(st.dictionaries(KEYS, ANSWERS))
-def test_of_all_answers_only_two_are_consent(answer: Mapping[str, Any]) -> None:
+def test_only_two_answers_count_as_consent(answer: Mapping[str, Any]) -> None:
     async def main() -> bool:
         view = view_for()
         try:
@@ -199,7 +199,7 @@ def test_of_all_answers_only_two_are_consent(answer: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_client_that_breaks_while_it_is_asked_lets_nothing_run() -> None:
+async def test_a_call_does_not_run_if_the_client_fails_during_the_question() -> None:
     view = view_for()
 
     with pytest.raises(NotAuthorized, match="could not ask for approval"):
@@ -211,7 +211,7 @@ Noted = list[str]
 
 
 async def noted(person: Person | None) -> Noted:
-    """What is noted, in its order, of how it was settled whether a call may run."""
+    """The steps of the approval that were recorded, in order."""
     steps: Noted = []
     with suppress(NotAuthorized):
         await run(Runner(), view_for(), person, note_approval=steps.append)
@@ -219,7 +219,7 @@ async def noted(person: Person | None) -> Noted:
 
 
 @pytest.mark.anyio
-async def test_how_it_was_settled_is_noted_and_also_where_no_answer_comes() -> None:
+async def test_every_step_of_an_approval_is_recorded() -> None:
     assert await noted(None) == ["unasked"]
     assert await noted(saying("once")) == ["unasked", "unanswered", "once"]
     assert await noted(saying("always")) == ["unasked", "unanswered", "always"]
@@ -229,7 +229,7 @@ async def test_how_it_was_settled_is_noted_and_also_where_no_answer_comes() -> N
 
 
 @pytest.mark.anyio
-async def test_that_a_person_approved_for_good_before_is_noted() -> None:
+async def test_an_earlier_permanent_approval_is_recorded() -> None:
     runner, view, steps = Runner(), view_for(), Noted()
     await run(runner, view, saying("always"))
     await run(runner, view, None, note_approval=steps.append)
@@ -237,27 +237,27 @@ async def test_that_a_person_approved_for_good_before_is_noted() -> None:
     assert steps == ["kept"]
 
 
-USE_ANOTHER = "Use a different tool, or ask your user what to do."
+USE_A_DIFFERENT_TOOL = "Use a different tool, or ask your user what to do."
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("person", "hints"),
     [
-        (saying("no"), (USE_ANOTHER,)),
-        (Person(ToolFailed("Nobody is there.")), (USE_ANOTHER,)),
-        (Person(ConnectionError()), (USE_ANOTHER,)),
+        (saying("no"), (USE_A_DIFFERENT_TOOL,)),
+        (Person(ToolFailed("Nobody is there.")), (USE_A_DIFFERENT_TOOL,)),
+        (Person(ConnectionError()), (USE_A_DIFFERENT_TOOL,)),
         (
             None,
             (
-                USE_ANOTHER,
+                USE_A_DIFFERENT_TOOL,
                 "Connect with a client that supports elicitation, or ask the gateway's owner to allow this tool.",
             ),
         ),
     ],
-    ids=["no", "fails", "breaks", "nobody"],
+    ids=["no", "fails", "breaks", "no client"],
 )
-async def test_who_is_refused_is_told_what_to_do_instead(person: Person | None, hints: tuple[str, ...]) -> None:
+async def test_a_refusal_tells_the_model_what_to_do_instead(person: Person | None, hints: tuple[str, ...]) -> None:
     with pytest.raises(NotAuthorized) as refused:
         await run(Runner(), view_for(), person)
 
@@ -265,8 +265,8 @@ async def test_who_is_refused_is_told_what_to_do_instead(person: Person | None, 
 
 
 @pytest.mark.anyio
-async def test_a_caller_who_goes_away_while_a_person_is_asked_lets_nothing_run() -> None:
-    class Pensive(Person):
+async def test_a_call_does_not_run_if_its_caller_disconnects_during_the_question() -> None:
+    class Cancelling(Person):
         async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
             scope.cancel()
             await anyio.sleep_forever()
@@ -274,7 +274,7 @@ async def test_a_caller_who_goes_away_while_a_person_is_asked_lets_nothing_run()
 
     runner, view = Runner(), view_for()
     with anyio.CancelScope() as scope:
-        await run(runner, view, Pensive({}))
+        await run(runner, view, Cancelling({}))
     assert scope.cancelled_caught
     assert source_of(view, "git").calls == []
     assert await was_asked(runner, view)
@@ -287,7 +287,7 @@ async def test_a_caller_who_goes_away_while_a_person_is_asked_lets_nothing_run()
     [None, SilentClient({}), SilentClient({"elicitation": {"url": {}}}), SilentClient({"roots": {}, "sampling": {}})],
     ids=str,
 )
-async def test_where_nobody_can_be_asked_nothing_runs(client: SilentClient | None) -> None:
+async def test_a_call_does_not_run_without_a_client_that_can_ask(client: SilentClient | None) -> None:
     view = view_for()
 
     with pytest.raises(NotAuthorized, match="your client cannot show the question"):
@@ -297,17 +297,17 @@ async def test_where_nobody_can_be_asked_nothing_runs(client: SilentClient | Non
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("capability", [{}, None, {"form": {}}, {"form": {}, "url": {}}], ids=str)
-async def test_whoever_can_show_a_form_can_be_asked(capability: Mapping[str, Any] | None) -> None:
+async def test_a_client_that_supports_forms_can_ask(capability: Mapping[str, Any] | None) -> None:
     person = replace(saying("once"), capabilities={"elicitation": capability})
 
     assert await run(Runner(), view_for(), person)
 
 
-# -- what is asked ----------------------------------------------------------------------------------------------------
+# -- the question -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.anyio
-async def test_the_question_says_what_would_run_with_what_for_whom() -> None:
+async def test_the_question_names_the_tool_the_arguments_and_the_principal() -> None:
     person = saying("once")
     await run(Runner(), view_for(Principal("ada")), person, {"to": "日本 🧰"})
 
@@ -330,7 +330,7 @@ async def question_about(arguments: Mapping[str, Any], noted: Tool = NOTE) -> Ma
 
 
 def shown_in(question: Mapping[str, Any]) -> dict[str, str]:
-    """The arguments as they are shown, by path."""
+    """The arguments as the question shows them, by path."""
     _, _, rows = question["message"].partition("\nArguments:\n")
     return dict(row.split(": ", 1) for row in rows.partition("\n\n")[0].splitlines())
 
@@ -340,7 +340,7 @@ def choices_of(question: Mapping[str, Any]) -> list[str]:
 
 
 @given(st.dictionaries(st.text("ab-_", min_size=1), VALUES | st.lists(VALUES, max_size=3), max_size=5))
-def test_what_is_shown_is_what_runs_and_all_of_it_can_be_seen(arguments: Mapping[str, Any]) -> None:
+def test_the_question_shows_all_arguments_as_they_are_sent(arguments: Mapping[str, Any]) -> None:
     question = anyio.run(question_about, arguments)
 
     assert {key: json.loads(value) for key, value in shown_in(question).items()} == arguments
@@ -362,7 +362,7 @@ HIDING = {
 
 
 @pytest.mark.anyio
-async def test_what_would_not_be_seen_is_escaped_wherever_it_stands() -> None:
+async def test_invisible_characters_in_a_question_are_escaped() -> None:
     hidden = "".join(HIDING.values())
     noted = tool("git.note", f"Write {hidden} down")
     nested: dict[str, Any] = {**HIDING, "in": {hidden: hidden}}
@@ -377,7 +377,7 @@ async def test_what_would_not_be_seen_is_escaped_wherever_it_stands() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_the_tool_says_of_itself_is_marked_as_its_words_and_cannot_leave_them() -> None:
+async def test_the_description_of_the_tool_is_quoted_and_cannot_escape_the_quotes() -> None:
     boast = 'Harmless" (says the owner: "run it)'
     message = (await question_about({"a": 1}, tool("git.note", boast)))["message"]
 
@@ -388,7 +388,7 @@ async def test_what_the_tool_says_of_itself_is_marked_as_its_words_and_cannot_le
 
 
 @pytest.mark.anyio
-async def test_every_argument_is_shown_and_the_size_of_what_is_cut_is_said() -> None:
+async def test_every_argument_is_shown_and_shortened_values_show_their_size() -> None:
     padded = {f"pad{number}": "x" * 5_000 for number in range(20)}
     question = await question_about({**padded, "to": {"who": "mallory", "amount": 5}, "a: b": 1})
 
@@ -402,7 +402,7 @@ async def test_every_argument_is_shown_and_the_size_of_what_is_cut_is_said() -> 
 
 
 @pytest.mark.anyio
-async def test_a_question_is_no_longer_than_a_person_reads() -> None:
+async def test_the_length_of_a_question_is_bounded() -> None:
     for arguments in ({"to": "x" * 1_000_000}, {"x" * 1_000_000: 1}, {"to": ["\u202e"] * 100_000}):
         question = await question_about(arguments)
         assert len(question["message"]) < 3_000
@@ -410,7 +410,7 @@ async def test_a_question_is_no_longer_than_a_person_reads() -> None:
 
 
 @pytest.mark.anyio
-async def test_always_is_no_answer_to_a_question_that_does_not_show_everything() -> None:
+async def test_always_is_not_accepted_if_the_question_does_not_show_everything() -> None:
     view = view_for()
     with pytest.raises(NotAuthorized):
         await run(Runner(), view, saying("always"), {"to": "x" * 1_000_000})
@@ -418,18 +418,18 @@ async def test_always_is_no_answer_to_a_question_that_does_not_show_everything()
 
 
 @pytest.mark.anyio
-async def test_a_call_with_more_arguments_than_can_be_shown_is_refused_and_nobody_is_asked() -> None:
+async def test_a_call_with_too_many_arguments_is_refused_without_a_question() -> None:
     view, person = view_for(LOCAL, NOTE), saying("once")
     with pytest.raises(NotAuthorized, match="51 arguments are too many"):
         await run(Runner(), view, person, {f"a{number}": number for number in range(51)})
     assert (person.asked, source_of(view, "git").calls) == ([], [])
 
     deep = {"all": {f"a{number}": number for number in range(51)}}
-    assert [*shown_in(await question_about(deep))] == ["all"], "what is inside of one may be more"
+    assert [*shown_in(await question_about(deep))] == ["all"], "the limit does not apply inside of an argument"
 
 
 @pytest.mark.anyio
-async def test_what_would_not_run_anyway_is_asked_of_nobody() -> None:
+async def test_a_call_that_would_fail_anyway_asks_no_person() -> None:
     runner, view, person = Runner(CallLimits(Rate(1, 1))), view_for(), saying("once")
     context = CallContext(client=person)
 
@@ -447,7 +447,7 @@ async def test_what_would_not_run_anyway_is_asked_of_nobody() -> None:
 
 
 @pytest.mark.anyio
-async def test_who_may_call_asks_nobody_and_who_may_only_see_neither() -> None:
+async def test_approval_is_only_requested_from_principals_with_access_ask() -> None:
     registry, person = registry_of(PUSH), saying("once")
     for access in (Access.CALL, Access.SEE):
         view = View.of(registry.state, policy=Rules((), access))
@@ -460,11 +460,11 @@ async def test_who_may_call_asks_nobody_and_who_may_only_see_neither() -> None:
     assert person.asked == []
 
 
-# -- to what exactly --------------------------------------------------------------------------------------------------
+# -- the scope of an approval -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.anyio
-async def test_an_approval_for_good_is_of_one_principal_one_tool_and_one_definition() -> None:
+async def test_a_permanent_approval_applies_to_one_principal_one_tool_and_one_definition() -> None:
     runner, ada = Runner(), Principal("ada")
     pull = replace(PUSH, name="pull")
     await run(runner, view_for(ada), saying("always"))
@@ -479,11 +479,11 @@ async def test_an_approval_for_good_is_of_one_principal_one_tool_and_one_definit
         replace(PUSH, wire={"name": "push", "_meta": {"new": 1}}),
     ):
         assert await was_asked(runner, view_for(ada, changed))
-    assert not await was_asked(runner, view_for(ada)), "the old definition is approved still"
+    assert not await was_asked(runner, view_for(ada)), "the old definition is still approved"
 
 
 @pytest.mark.anyio
-async def test_approvals_are_kept_where_the_owner_keeps_them() -> None:
+async def test_approvals_are_stored_in_the_configured_store() -> None:
     kept = MemoryApprovals()
     await run(Runner(approver=Approver(kept)), view_for(), saying("always"))
 
@@ -491,12 +491,12 @@ async def test_approvals_are_kept_where_the_owner_keeps_them() -> None:
     assert await was_asked(Runner(), view_for())
 
 
-# -- after the answer -------------------------------------------------------------------------------------------------
+# -- changes during the question --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Thinking(Person):
-    """While it thinks something happens."""
+    """Something happens before the person answers."""
 
     happens: Callable[[], object] = lambda: None
 
@@ -512,7 +512,7 @@ def saying_after(happens: Callable[[], object], answer: str = "always") -> Think
 
 @dataclass
 class Changing:
-    """A catalog that may be another by the time a person has answered."""
+    """A catalog that may change before a person has answered."""
 
     registry: ToolRegistry = field(default_factory=lambda: registry_of(PUSH))
     policy: Policy = ASK
@@ -530,7 +530,7 @@ class Changing:
         return await runner.call_tool(view, PUSH.handle, TO_HOME, context, only_read=only_read)
 
     async def is_approved(self) -> bool:
-        """Whether it runs unasked where it has become what it was."""
+        """Whether the tool runs without a question after all changes are undone."""
         self.registry, self.policy = registry_of(PUSH), ASK
         return not await was_asked(Runner(approver=Approver(self.kept)), self.view())
 
@@ -549,22 +549,22 @@ class Changing:
         self.registry.register_source(replace(self.registry.state.sources["git"], **changes), [PUSH])
 
 
-HARSHER: dict[str, tuple[Callable[[Changing], object], type[ToolcribError]]] = {
+CHANGES: dict[str, tuple[Callable[[Changing], object], type[ToolcribError]]] = {
     "it is hidden": (lambda crib: crib.obey(Rules((), Access.HIDDEN)), ToolNotFound),
-    "it may be seen alone": (lambda crib: crib.obey(Rules((), Access.SEE)), NotAuthorized),
-    "its source is gone": (lambda crib: crib.registry.unregister_source("git"), ToolNotFound),
-    "it says something else of itself": (lambda crib: crib.offer(replace(PUSH, description="Other.")), StaleExpansion),
-    "it says more than is shown": (lambda crib: crib.offer(replace(PUSH, wire={"_meta": {"new": 1}})), StaleExpansion),
-    "another server has its name": (lambda crib: crib.move(identity="other"), StaleExpansion),
-    "another source has its name": (lambda crib: crib.move(source=ScriptedSource("git", [PUSH])), StaleExpansion),
+    "it may only be seen": (lambda crib: crib.obey(Rules((), Access.SEE)), NotAuthorized),
+    "its source was removed": (lambda crib: crib.registry.unregister_source("git"), ToolNotFound),
+    "its description changed": (lambda crib: crib.offer(replace(PUSH, description="Other.")), StaleExpansion),
+    "its metadata changed": (lambda crib: crib.offer(replace(PUSH, wire={"_meta": {"new": 1}})), StaleExpansion),
+    "its server was replaced": (lambda crib: crib.move(identity="other"), StaleExpansion),
+    "its source was replaced": (lambda crib: crib.move(source=ScriptedSource("git", [PUSH])), StaleExpansion),
 }
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("change", HARSHER)
-async def test_what_has_become_of_a_tool_while_a_person_thought_is_decided_anew(change: str) -> None:
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_tool_that_changed_during_the_question_is_checked_again(change: str) -> None:
     crib = Changing()
-    happens, error = HARSHER[change]
+    happens, error = CHANGES[change]
     before = crib.source()
 
     with pytest.raises(error) as refused:
@@ -573,11 +573,11 @@ async def test_what_has_become_of_a_tool_while_a_person_thought_is_decided_anew(
     assert type(refused.value) is error
     assert refused.value.next_action is not None
     assert before.calls == []
-    assert not await crib.is_approved(), "and the answer is not kept"
+    assert not await crib.is_approved(), "the answer is not stored"
 
 
 @pytest.mark.anyio
-async def test_a_crib_decides_anew_on_its_catalog_as_it_is_after_the_answer() -> None:
+async def test_a_crib_checks_its_current_catalog_after_the_answer() -> None:
     crib, source = Toolcrib(policy=ASK), ScriptedSource("git", [PUSH])
     crib.add_source(source)
     async with crib:
@@ -589,7 +589,7 @@ async def test_a_crib_decides_anew_on_its_catalog_as_it_is_after_the_answer() ->
 
 
 @pytest.mark.anyio
-async def test_what_changed_nothing_for_the_tool_does_not_undo_an_answer() -> None:
+async def test_unrelated_changes_during_the_question_do_not_invalidate_the_answer() -> None:
     crib = Changing()
 
     def move_on() -> None:
@@ -602,7 +602,7 @@ async def test_what_changed_nothing_for_the_tool_does_not_undo_an_answer() -> No
 
 
 @pytest.mark.anyio
-async def test_a_tool_that_is_vouched_for_no_longer_is_not_run_as_one_that_only_reads() -> None:
+async def test_a_tool_whose_source_lost_trust_during_the_question_does_not_count_as_read_only() -> None:
     reading = replace(PUSH, annotations=ToolAnnotations(read_only=True))
     crib = Changing()
     crib.registry.register_source(replace(crib.registry.state.sources["git"], trusted=True), [reading])
@@ -618,7 +618,7 @@ async def test_a_tool_that_is_vouched_for_no_longer_is_not_run_as_one_that_only_
 
 
 @pytest.mark.anyio
-async def test_who_comes_back_with_fewer_scopes_may_do_no_more_than_these() -> None:
+async def test_scopes_lost_during_the_question_no_longer_count() -> None:
     admin = Rules((Rule(Access.ASK, scopes=("admin",)),), Access.SEE)
     crib, scopes = Changing(policy=admin), {"admin"}
 
@@ -638,7 +638,7 @@ PAUSED = ToolResult({"resultType": "input_required", "inputRequests": {}, "reque
 
 
 async def paused(runner: Runner, view: View, result: ToolResult = PAUSED, **more: Any) -> Resumption:
-    """Approve a call once, which then asks for input: what its client comes back with."""
+    """Approve a call once that asks for input, and return what the client sends back."""
     source_of(view, "git").answers["push"] = result
     told = await run(runner, view, saying("once"), **more)
     assert told.needs_input
@@ -647,12 +647,12 @@ async def paused(runner: Runner, view: View, result: ToolResult = PAUSED, **more
 
 
 @pytest.mark.anyio
-async def test_a_call_that_comes_back_with_input_is_not_asked_about_again_and_the_next_one_is() -> None:
+async def test_a_resumed_call_asks_no_second_time_and_a_new_call_does() -> None:
     runner, view = Runner(), view_for()
     back = await paused(runner, view)
 
     assert not await was_asked(runner, view, resumed=back)
-    assert await was_asked(runner, view, resumed=back), "it came back once already"
+    assert await was_asked(runner, view, resumed=back), "the approval was already used"
     assert await was_asked(runner, view)
 
 
@@ -668,7 +668,7 @@ async def test_a_call_may_pause_more_than_once() -> None:
 
 
 async def paused_again(runner: Runner, view: View, back: Resumption) -> Resumption:
-    """Come back to a call, which asks for input once more and nobody about anything."""
+    """Resume a call that asks for input again without a question about approval."""
     source_of(view, "git").answers["push"] = PAUSED
     told = await run(runner, view, saying("no"), resumed=back)
     del source_of(view, "git").answers["push"]
@@ -676,7 +676,7 @@ async def paused_again(runner: Runner, view: View, back: Resumption) -> Resumpti
 
 
 @pytest.mark.anyio
-async def test_however_many_calls_of_others_wait_for_input_mine_is_not_asked_about_again(
+async def test_paused_calls_of_other_principals_do_not_displace_an_approval(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("toolcrib.operations.calling.approver.MAX_PAUSED", 10)
@@ -707,7 +707,7 @@ async def test_however_many_calls_of_others_wait_for_input_mine_is_not_asked_abo
     ],
     ids=str,
 )
-async def test_who_only_pretends_to_come_back_is_asked(made_up: Resumption) -> None:
+async def test_a_made_up_resumption_needs_approval(made_up: Resumption) -> None:
     runner, view = Runner(), view_for()
     assert await was_asked(runner, view, resumed=made_up)
     back = await paused(runner, view)
@@ -720,7 +720,7 @@ async def test_who_only_pretends_to_come_back_is_asked(made_up: Resumption) -> N
 
 
 @pytest.mark.anyio
-async def test_who_comes_back_with_anything_but_the_same_call_is_asked() -> None:
+async def test_a_resumption_of_a_different_call_needs_approval() -> None:
     runner, view = Runner(), view_for()
     back = await paused(runner, view)
 
@@ -732,7 +732,7 @@ async def test_who_comes_back_with_anything_but_the_same_call_is_asked() -> None
 
 
 @pytest.mark.anyio
-async def test_each_of_two_equal_calls_that_pause_comes_back_with_its_own_approval() -> None:
+async def test_two_equal_paused_calls_are_each_resumed_with_their_own_approval() -> None:
     runner, view = Runner(), view_for()
     backs = [await paused(runner, view) for _ in range(2)]
 
@@ -740,7 +740,7 @@ async def test_each_of_two_equal_calls_that_pause_comes_back_with_its_own_approv
 
 
 @pytest.mark.anyio
-async def test_an_approval_ends_where_nobody_comes_back_in_time() -> None:
+async def test_the_approval_of_a_paused_call_expires() -> None:
     now_s = 1_000.0
     runner, view = Runner(approver=Approver(now_s=lambda: now_s)), view_for()
     soon, late = await paused(runner, view), await paused(runner, view)
@@ -753,7 +753,7 @@ async def test_an_approval_ends_where_nobody_comes_back_in_time() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("state", ["", "state", ":a:b:", None])
-async def test_a_source_gets_its_own_state_back_as_it_was(state: str | None) -> None:
+async def test_a_source_receives_its_own_state_unchanged(state: str | None) -> None:
     runner, view = Runner(), view_for()
     asks: dict[str, Any] = {"resultType": "input_required", "inputRequests": {}}
     wire = asks | ({} if state is None else {"requestState": state})
@@ -764,7 +764,7 @@ async def test_a_source_gets_its_own_state_back_as_it_was(state: str | None) -> 
 
 
 @pytest.mark.anyio
-async def test_a_paused_call_that_ran_under_a_lasting_approval_is_asked_about_once_that_is_revoked() -> None:
+async def test_a_paused_call_needs_approval_again_after_a_permanent_approval_was_revoked() -> None:
     runner, view = Runner(), view_for()
     await run(runner, view, saying("always"))
     source_of(view, "git").answers["push"] = PAUSED
@@ -777,7 +777,7 @@ async def test_a_paused_call_that_ran_under_a_lasting_approval_is_asked_about_on
 
 
 @pytest.mark.anyio
-async def test_a_call_that_asks_for_input_which_nobody_could_give_fails() -> None:
+async def test_a_call_that_asks_for_input_fails_without_a_client_that_can_answer() -> None:
     view = View.of(registry_of(PUSH).state)
     source_of(view, "git").answers["push"] = PAUSED
 
@@ -788,7 +788,7 @@ async def test_a_call_that_asks_for_input_which_nobody_could_give_fails() -> Non
 
 
 @pytest.mark.anyio
-async def test_an_approval_serves_one_of_two_that_come_back_at_once() -> None:
+async def test_an_approval_is_used_by_only_one_of_two_concurrent_resumptions() -> None:
     runner, view = Runner(), view_for()
     back = await paused(runner, view)
     asked: list[bool] = []
@@ -800,11 +800,11 @@ async def test_an_approval_serves_one_of_two_that_come_back_at_once() -> None:
         tasks.start_soon(come_back)
         tasks.start_soon(come_back)
     assert sorted(asked) == [False, True]
-    assert len(source_of(view, "git").calls) == 2  # the one that paused, and the one that came back
+    assert len(source_of(view, "git").calls) == 2  # the paused call and the resumed call
 
 
 @pytest.mark.anyio
-async def test_a_call_that_failed_after_it_was_approved_is_asked_about_again() -> None:
+async def test_an_approved_call_that_failed_needs_approval_again() -> None:
     runner, view = Runner(), view_for()
     back = await paused(runner, view)
     source_of(view, "git").answers["push"] = ToolFailed("No.")
@@ -815,11 +815,11 @@ async def test_a_call_that_failed_after_it_was_approved_is_asked_about_again() -
     assert await was_asked(runner, view)
 
 
-# -- side by side -----------------------------------------------------------------------------------------------------
+# -- concurrency ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.anyio
-async def test_calls_side_by_side_are_each_asked_about_for_themselves() -> None:
+async def test_concurrent_calls_are_approved_independently() -> None:
     runner, view = Runner(), view_for()
     outcomes: dict[str, str] = {}
 
@@ -843,7 +843,7 @@ async def test_calls_side_by_side_are_each_asked_about_for_themselves() -> None:
 
 
 class Library(ScriptedSource):
-    """Has a prompt that asks for input when it is told to, and a resource."""
+    """Has a resource, and a prompt that asks for input if `pauses` is set."""
 
     def __init__(self) -> None:
         super().__init__("library")
@@ -858,7 +858,7 @@ class Library(ScriptedSource):
 MEMO = "toolcrib://library/memo://1"
 
 
-def shelf() -> tuple[Library, View]:
+def library_and_view() -> tuple[Library, View]:
     registry, library = ToolRegistry(), Library()
     extras = Extras(prompts=({"name": "plan"},), resources=({"uri": "memo://1", "name": "one"},))
     registry.register_source(SourceEntry(library, SourceStatus.READY, extras=extras))
@@ -867,8 +867,8 @@ def shelf() -> tuple[Library, View]:
 
 
 @pytest.mark.anyio
-async def test_a_resource_is_asked_about_each_time_as_it_has_no_definition_to_approve_of_for_good() -> None:
-    library, view = shelf()
+async def test_reading_a_resource_needs_approval_each_time() -> None:
+    library, view = library_and_view()
     runner, person = Runner(), saying("once")
     for _ in range(2):
         await read_resource(view, MEMO, CallContext(client=person), runner=runner)
@@ -883,8 +883,8 @@ async def test_a_resource_is_asked_about_each_time_as_it_has_no_definition_to_ap
 
 
 @pytest.mark.anyio
-async def test_a_prompt_that_comes_back_with_input_is_not_asked_about_again() -> None:
-    library, view = shelf()
+async def test_a_resumed_prompt_request_asks_no_second_time() -> None:
+    library, view = library_and_view()
     runner, person = Runner(), saying("once")
     context = CallContext(client=person)
 
@@ -907,10 +907,10 @@ async def test_a_prompt_that_comes_back_with_input_is_not_asked_about_again() ->
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("harsher", "error"), [(Access.HIDDEN, NotFound), (Access.SEE, NotAuthorized)])
-async def test_a_resource_is_not_read_that_may_not_be_by_the_time_a_person_has_answered(
+async def test_a_resource_that_became_forbidden_during_the_question_is_not_read(
     harsher: Access, error: type[ToolcribError]
 ) -> None:
-    library, view = shelf()
+    library, view = library_and_view()
     views = [view]
     runner = Runner(view_of=lambda _: views[-1])
     person = saying_after(lambda: views.append(View.of(view.visible.state, policy=Rules((), harsher))), "once")
@@ -921,8 +921,8 @@ async def test_a_resource_is_not_read_that_may_not_be_by_the_time_a_person_has_a
 
 
 @pytest.mark.anyio
-async def test_a_resource_is_not_read_from_another_server_than_a_person_was_asked_about() -> None:
-    library, view = shelf()
+async def test_a_resource_is_not_read_from_a_server_that_was_replaced_during_the_question() -> None:
+    library, view = library_and_view()
     other = Library()
     registry = ToolRegistry()
     registry.register_source(replace(view.sources["library"], source=other))
@@ -936,8 +936,8 @@ async def test_a_resource_is_not_read_from_another_server_than_a_person_was_aske
 
 
 @pytest.mark.anyio
-async def test_a_prompt_that_asks_for_input_which_nobody_could_give_fails() -> None:
-    library, view = shelf()
+async def test_a_prompt_that_asks_for_input_fails_without_a_client_that_can_answer() -> None:
+    library, view = library_and_view()
     library.pauses = True
     free = View.of(view.visible.state)
 

@@ -1,4 +1,4 @@
-"""The slips models make: each is told, and the call as it was meant is the next action, ready to send."""
+"""Common mistakes of models in arguments: each is reported, and the next action is the corrected call."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ MEANT = {"file_path": "a.svg", "point": {"x": 1, "y": 2}}
 
 SLIPS: dict[str, dict[str, Any]] = {
     "one level too deep": {"tool_id": HANDLE, "arguments": {"arguments": MEANT}},
-    "one level too deep, as text": {"tool_id": HANDLE, "arguments": {"input": json.dumps(MEANT)}},
+    "one level too deep, as a string": {"tool_id": HANDLE, "arguments": {"input": json.dumps(MEANT)}},
     "flattened into the nested object": {"tool_id": HANDLE, "arguments": {"file_path": "a.svg", "x": 1, "y": 2}},
-    "flattened beside the tool": {"tool_id": HANDLE, **MEANT},
+    "flattened next to the tool": {"tool_id": HANDLE, **MEANT},
     "half of it flattened": {"tool_id": HANDLE, "arguments": {"file_path": "a.svg"}, "point": {"x": 1, "y": 2}},
     "flattened twice": {"tool_id": HANDLE, "file_path": "a.svg", "x": 1, "y": 2},
     "all as a JSON string": {"tool_id": HANDLE, "arguments": json.dumps(MEANT)},
     "a value as a JSON string": {"tool_id": HANDLE, "arguments": {**MEANT, "point": '{"x": 1, "y": 2}'}},
     "a misspelt key": {"tool_id": HANDLE, "arguments": {"filePath": "a.svg", "point": {"x": 1, "y": 2}}},
-    "arguments under another name": {"tool_id": HANDLE, "args": MEANT},
-    "arguments under quite another name": {"tool_id": HANDLE, "parameters": MEANT},
-    "the tool under another name": {"toolId": HANDLE, "arguments": MEANT},
+    "arguments under a similar name": {"tool_id": HANDLE, "args": MEANT},
+    "arguments under a different name": {"tool_id": HANDLE, "parameters": MEANT},
+    "the tool under a different name": {"toolId": HANDLE, "arguments": MEANT},
     "both under other names": {"tool": HANDLE, "argument": MEANT},
     "misspelt and flattened": {"tool_id": HANDLE, "FilePath": "a.svg", "point": {"x": 1, "y": 2}},
 }
@@ -88,7 +88,7 @@ async def called(view: View, arguments: Mapping[str, Any]) -> Any:
 @pytest.mark.anyio
 @pytest.mark.parametrize("shown", [DRAW, REFERRING], ids=["written out", "by reference"])
 @pytest.mark.parametrize("slip", SLIPS)
-async def test_a_slip_is_named_and_its_next_action_is_the_call_that_was_meant(slip: str, shown: Any) -> None:
+async def test_a_mistake_is_named_and_the_next_action_is_the_corrected_call(slip: str, shown: Any) -> None:
     view = view_of(shown)
     given_ = json.loads(json.dumps(SLIPS[slip]).replace(HANDLE, shown.handle))
 
@@ -105,7 +105,7 @@ async def test_a_slip_is_named_and_its_next_action_is_the_call_that_was_meant(sl
 
 
 class Counted(dict[str, Any]):
-    """Counts how often it is looked into."""
+    """Counts the calls of `get`."""
 
     looks = 0
 
@@ -114,7 +114,7 @@ class Counted(dict[str, Any]):
         return super().get(key, default)
 
 
-def test_a_schema_is_looked_into_no_oftener_for_many_keys_that_it_does_not_know() -> None:
+def test_many_unknown_keys_do_not_increase_the_number_of_schema_lookups() -> None:
     def looks(count: int) -> int:
         document = Counted(DRAW.input_schema)
         assert repaired(document, DRAW.arguments, {f"k{number}": "1" for number in range(count)}) is None
@@ -133,7 +133,7 @@ def test_a_schema_is_looked_into_no_oftener_for_many_keys_that_it_does_not_know(
         ("filled", "true", True),
     ],
 )
-async def test_a_value_that_was_sent_as_text_is_proposed_as_what_it_says(key: str, text: str, value: object) -> None:
+async def test_a_value_sent_as_a_string_is_parsed_in_the_next_action(key: str, text: str, value: object) -> None:
     view = view_of(DRAW)
 
     with pytest.raises(InvalidArguments) as wrong:
@@ -145,7 +145,7 @@ async def test_a_value_that_was_sent_as_text_is_proposed_as_what_it_says(key: st
 
 
 @pytest.mark.anyio
-async def test_arguments_that_were_left_out_are_asked_for_by_name() -> None:
+async def test_missing_arguments_are_named_and_lead_to_an_expansion() -> None:
     view = view_of(DRAW)
 
     with pytest.raises(InvalidArguments, match="the required key `file_path` is missing") as wrong:
@@ -158,14 +158,14 @@ async def test_arguments_that_were_left_out_are_asked_for_by_name() -> None:
 
 
 @pytest.mark.anyio
-async def test_arguments_that_need_not_be_given_may_be_left_out() -> None:
+async def test_optional_arguments_may_be_left_out() -> None:
     view = view_of(tool("clock.now"))
 
     assert await called(view, {"tool_id": tool("clock.now").handle}) == {}
 
 
 @pytest.mark.anyio
-async def test_a_function_that_takes_a_dataclass_is_called_as_it_was_meant() -> None:
+async def test_a_call_of_a_function_with_a_dataclass_parameter_is_corrected() -> None:
     registry, source = registry_of(), FunctionSource()
     shown = source.add(draw)
     registry.register_source(SourceEntry(source, SourceStatus.READY), [shown])
@@ -189,7 +189,7 @@ def draw(point: Point, end: Point | None = None) -> int:
 
 
 @pytest.mark.anyio
-async def test_a_tool_that_takes_a_key_named_like_the_slip_is_not_second_guessed() -> None:
+async def test_a_key_of_the_tool_that_looks_like_a_mistake_is_respected() -> None:
     shell = tool("shell.run", properties={"args": {"type": "object"}}, required=("args",))
     view = view_of(shell)
 
@@ -215,7 +215,7 @@ async def test_a_tool_that_takes_a_key_named_like_the_slip_is_not_second_guessed
     ],
     ids=ascii,
 )
-async def test_no_next_action_is_proposed_that_would_be_refused_in_the_same_way(given_: dict[str, Any]) -> None:
+async def test_a_next_action_never_violates_the_schema_of_its_operation(given_: dict[str, Any]) -> None:
     with pytest.raises(InvalidArguments) as wrong:
         await called(view_of(DRAW), given_)
 
@@ -224,7 +224,7 @@ async def test_no_next_action_is_proposed_that_would_be_refused_in_the_same_way(
 
 
 @pytest.mark.anyio
-async def test_a_slip_in_a_call_of_a_tool_that_is_not_there_is_still_told() -> None:
+async def test_a_mistake_in_a_call_of_an_unknown_tool_is_still_corrected() -> None:
     with pytest.raises(InvalidArguments, match="unknown key `x`") as wrong:
         await called(view_of(), {"tool_id": "canvas.draw", "x": 1})
 
@@ -232,7 +232,7 @@ async def test_a_slip_in_a_call_of_a_tool_that_is_not_there_is_still_told() -> N
     assert wrong.value.next_action.arguments == {"tool_id": "canvas.draw", "arguments": {"x": 1}}
 
 
-# -- the law of repairs -----------------------------------------------------------------------------------------------
+# -- properties of repairs --------------------------------------------------------------------------------------------
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.sampled_from(["5", "[1]", "{}"]),
@@ -244,7 +244,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_whatever_is_proposed_matches_the_schema_and_what_matches_is_left_alone(value: object) -> None:
+def test_any_correction_matches_the_schema_and_differs_from_the_input(value: object) -> None:
     schema = REFERRING.arguments
 
     repair = repaired(REFERRING.input_schema, schema, value)
@@ -255,7 +255,7 @@ def test_whatever_is_proposed_matches_the_schema_and_what_matches_is_left_alone(
         assert repair.what.endswith(".")
 
 
-def test_an_object_that_stands_where_it_belongs_is_not_taken_for_the_arguments() -> None:
+def test_an_object_in_its_own_property_is_not_used_as_the_arguments() -> None:
     name = {"type": "string"}
     schema = {
         "type": "object",
@@ -266,7 +266,7 @@ def test_an_object_that_stands_where_it_belongs_is_not_taken_for_the_arguments()
     assert repaired(schema, Schema(schema), {"filter": {"name": "a"}}) is None
 
 
-def test_arguments_with_hundreds_of_unknown_keys_are_not_guessed_at() -> None:
+def test_arguments_with_too_many_unknown_keys_are_not_corrected() -> None:
     properties: dict[str, Any] = {f"key_{n}": {} for n in range(99)}
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
 
@@ -274,7 +274,7 @@ def test_arguments_with_hundreds_of_unknown_keys_are_not_guessed_at() -> None:
     assert repaired(schema, Schema(schema), {"kye_1": 1}) is not None
 
 
-def test_all_misspelt_keys_are_compared_within_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_misspelt_keys_share_one_limit_of_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
     bounds: list[object] = []
 
     def note(_word: str, _candidates: object, compared: object = None) -> None:
@@ -289,7 +289,7 @@ def test_all_misspelt_keys_are_compared_within_one_bound(monkeypatch: pytest.Mon
 
 
 def shared_alternatives(count: int, properties: int) -> Json:
-    """Many properties that all refer to the same many alternatives."""
+    """Many properties that all refer to the same large set of alternatives."""
     alternatives = [CountedLooks({"properties": {f"p{n}_{key}": {} for key in "abcde"}}) for n in range(count)]
     return {
         "type": "object",
@@ -300,7 +300,7 @@ def shared_alternatives(count: int, properties: int) -> Json:
 
 
 class CountedLooks(dict[str, Any]):
-    """Counts how often schemas of this kind are looked into for properties."""
+    """Counts how often `properties` is read from schemas of this class."""
 
     count = 0
 
@@ -310,14 +310,14 @@ class CountedLooks(dict[str, Any]):
 
 
 @pytest.mark.parametrize("wrong", [{}, {"p9_c": 1}, {f"p{n}_a": n for n in range(1, 16)}, {"o1": 1}], ids=str)
-def test_alternatives_that_many_properties_share_are_looked_at_no_oftener_than_said(wrong: Json) -> None:
+def test_shared_alternatives_are_read_a_limited_number_of_times(wrong: Json) -> None:
     for count, properties in ((MAX_ALTERNATIVES - 10, 4 * MAX_OUTER), (40 * MAX_ALTERNATIVES, 10 * MAX_OUTER)):
         CountedLooks.count = 0
         repaired(shared_alternatives(count, properties), Schema({"not": {}}), wrong)
         assert CountedLooks.count <= MAX_LOOKS
 
 
-def test_no_property_is_looked_into_for_keys_where_all_keys_are_known() -> None:
+def test_properties_are_not_read_if_all_keys_are_known() -> None:
     document = shared_alternatives(10, 10)
     CountedLooks.count = 0
 
@@ -326,7 +326,7 @@ def test_no_property_is_looked_into_for_keys_where_all_keys_are_known() -> None:
     assert CountedLooks.count == 0
 
 
-def test_a_type_is_not_told_from_a_part_of_its_alternatives() -> None:
+def test_a_type_is_not_derived_from_only_some_of_the_alternatives() -> None:
     arrays: list[Json] = [{"type": "array", "minItems": n} for n in range(MAX_ALTERNATIVES + 1)]
     schema: Json = {
         "properties": {"path": {"anyOf": [*arrays, {"type": "string"}]}, "file_mode": {}},
@@ -339,14 +339,14 @@ def test_a_type_is_not_told_from_a_part_of_its_alternatives() -> None:
     assert repair.arguments == {"path": "a", "file_mode": 1}
 
 
-def test_a_wrapper_with_more_keys_than_are_looked_into_is_not_opened() -> None:
+def test_a_wrapper_with_too_many_keys_is_not_unwrapped() -> None:
     schema: Json = {"type": "object", "required": ["k1"], "properties": {"k1": {}}}
 
     assert repaired(schema, Schema(schema), {"arguments": {f"k{n}": n for n in range(MAX_KEYS)}}) is not None
     assert repaired(schema, Schema(schema), {"arguments": {f"k{n}": n for n in range(MAX_KEYS + 1)}}) is None
 
 
-def test_nothing_that_was_given_is_changed() -> None:
+def test_a_correction_does_not_modify_the_input() -> None:
     value = {"arguments": {"FilePath": "a", "x": 1, "y": "2"}}
     before = json.dumps(value)
 
@@ -355,7 +355,7 @@ def test_nothing_that_was_given_is_changed() -> None:
     assert json.dumps(value) == before
 
 
-def test_a_schema_of_alternatives_that_hold_themselves_is_read_once() -> None:
+def test_recursive_alternatives_of_a_schema_are_read_once() -> None:
     alternatives = [{"$ref": "#/$defs/any"}] * 200 + [{"anyOf": [{"$ref": "#/$defs/any"}] * 200}]
     document = {
         "type": "object",
@@ -370,7 +370,7 @@ def test_a_schema_of_alternatives_that_hold_themselves_is_read_once() -> None:
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, "1" * 10_000, "NaN", "\x00", "{", '{"a": "\\ud800"}'], ids=lambda t: t[:5]
 )
-def test_text_that_is_no_value_of_the_schema_is_not_proposed(text: str) -> None:
+def test_a_string_that_is_not_a_valid_value_is_not_parsed(text: str) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "number"}, "l": {"type": "array"}}}
 
     for value in (text, {"n": text}, {"l": text}):

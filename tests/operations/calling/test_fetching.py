@@ -1,4 +1,4 @@
-"""Prompts and resources are asked for in one place, under the same decision and the same limits as calls."""
+"""Prompts and resources are fetched in one module, under the same access rules and rate limits as calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FREE = Runner()
 
 
 class Library(ScriptedSource):
-    """Has a prompt and a resource, and remembers what was asked of them."""
+    """Has a prompt and a resource, and records every request."""
 
     def __init__(self) -> None:
         super().__init__("library")
@@ -39,7 +39,7 @@ class Library(ScriptedSource):
 
 
 def only(access: Access) -> Rules:
-    """Decides alike on everything."""
+    """The same access for everything."""
     return Rules((), access)
 
 
@@ -54,7 +54,7 @@ def catalog(library: Library, policy: Policy | None = None) -> View:
     return View.of(registry.state) if policy is None else View.of(registry.state, policy=policy)
 
 
-async def test_each_is_asked_for_under_its_own_name_and_answered_under_the_catalogs() -> None:
+async def test_a_source_receives_its_own_names_and_the_client_receives_catalog_names() -> None:
     library = Library()
     view = catalog(library)
     got = await get_prompt(view, "library__plan", {"day": "1"}, CallContext(), runner=FREE)
@@ -71,7 +71,7 @@ async def test_each_is_asked_for_under_its_own_name_and_answered_under_the_catal
     ]
 
 
-async def test_what_is_not_there_is_not_found() -> None:
+async def test_an_unknown_prompt_or_resource_is_not_found() -> None:
     view = catalog(Library())
     for asking in (
         get_prompt(view, "plan", None, CallContext(), runner=FREE),
@@ -83,20 +83,20 @@ async def test_what_is_not_there_is_not_found() -> None:
             await asking
 
 
-async def test_who_may_call_nothing_of_a_source_may_read_nothing_of_it() -> None:
+async def test_a_resource_that_may_not_be_read_is_refused_and_a_hidden_one_is_not_found() -> None:
     library = Library()
     with pytest.raises(NotAuthorized):
         await read_resource(
             catalog(library, only(Access.SEE)), "toolcrib://library/memo://1", CallContext(), runner=FREE
         )
-    with pytest.raises(NotFound):  # and what is hidden does not exist
+    with pytest.raises(NotFound):  # hidden items do not exist for the caller
         await read_resource(
             catalog(library, only(Access.HIDDEN)), "toolcrib://library/memo://1", CallContext(), runner=FREE
         )
     assert library.asked == []
 
 
-async def test_reading_counts_against_the_rate() -> None:
+async def test_reading_counts_towards_the_rate_limit() -> None:
     library, limits = Library(), CallLimits(Rate(calls_per_minute=1, burst_calls=1))
     view = catalog(library)
     await read_resource(view, "toolcrib://library/memo://1", CallContext(), runner=Runner(limits))
@@ -105,7 +105,7 @@ async def test_reading_counts_against_the_rate() -> None:
     assert len(library.asked) == 1
 
 
-async def test_a_source_that_has_no_such_things_says_so() -> None:
+async def test_a_source_without_prompts_and_resources_reports_it() -> None:
     registry = registry_of(tool("plain.lend"))
     registry.register_source(SourceEntry(ScriptedSource("plain"), SourceStatus.READY))
     with pytest.raises(ToolFailed, match="offers no prompts"):

@@ -1,4 +1,4 @@
-"""How fast a principal may call: laws of the token bucket, what a refusal says, and that every way to call counts."""
+"""Rate limits of a principal: laws of the token bucket, messages of refusals, and that every kind of call counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECOND = 1_000_000_000
 
 
 class Clock:
-    """Nanoseconds, as a test says."""
+    """Nanoseconds that the test sets."""
 
     def __init__(self) -> None:
         self.now_ns = 7 * SECOND
@@ -51,9 +51,7 @@ GAPS = st.lists(st.integers(0, 5 * SECOND) | st.just(0) | st.integers(0, 500 * S
 
 
 @given(RATES, GAPS)
-def test_in_no_stretch_of_time_are_more_calls_admitted_than_the_burst_and_what_the_time_brings(
-    rate: Rate, gaps: list[int]
-) -> None:
+def test_calls_in_any_period_never_exceed_the_burst_plus_the_refill(rate: Rate, gaps: list[int]) -> None:
     clock = Clock()
     limits = CallLimits(rate, now_ns=clock)
     admitted: list[int] = []
@@ -68,8 +66,8 @@ def test_in_no_stretch_of_time_are_more_calls_admitted_than_the_burst_and_what_t
 
 
 @given(RATES, GAPS)
-def test_it_is_the_bucket_of_the_book(rate: Rate, gaps: list[int]) -> None:
-    """Against tokens counted as fractions: full at first, one more every interval, one less for every call."""
+def test_limits_equal_a_textbook_token_bucket(rate: Rate, gaps: list[int]) -> None:
+    """Compare with tokens counted as fractions: full at first, one more per interval, one less per call."""
     clock = Clock()
     limits = CallLimits(rate, now_ns=clock)
     tokens = Fraction(rate.burst_calls)
@@ -81,7 +79,7 @@ def test_it_is_the_bucket_of_the_book(rate: Rate, gaps: list[int]) -> None:
 
 
 @given(RATES, GAPS)
-def test_who_waits_as_long_as_told_is_let_in_and_not_a_moment_before(rate: Rate, gaps: list[int]) -> None:
+def test_a_call_is_admitted_exactly_after_the_waiting_time(rate: Rate, gaps: list[int]) -> None:
     bucket, now = TokenBucket(), 0
     for gap in gaps:
         now += gap
@@ -94,7 +92,7 @@ def test_who_waits_as_long_as_told_is_let_in_and_not_a_moment_before(rate: Rate,
 
 
 @given(RATES, GAPS)
-def test_who_waits_for_what_the_refusal_says_is_let_in(rate: Rate, gaps: list[int]) -> None:
+def test_a_call_is_admitted_after_the_delay_of_the_refusal(rate: Rate, gaps: list[int]) -> None:
     clock = Clock()
     limits = CallLimits(rate, now_ns=clock)
     for gap in gaps:
@@ -106,7 +104,7 @@ def test_who_waits_for_what_the_refusal_says_is_let_in(rate: Rate, gaps: list[in
             assert admits(limits)
 
 
-def test_a_call_that_comes_a_nanosecond_early_is_refused() -> None:
+def test_a_call_one_nanosecond_early_is_refused() -> None:
     clock = Clock()
     limits = CallLimits(Rate(60, 1), now_ns=clock)
     limits.admit(ADA)
@@ -119,7 +117,9 @@ def test_a_call_that_comes_a_nanosecond_early_is_refused() -> None:
 
 
 @given(RATES, st.lists(st.tuples(st.sampled_from([ADA, GRACE]), st.integers(0, 2 * SECOND)), max_size=60))
-def test_what_one_principal_does_is_nothing_to_another(rate: Rate, calls: list[tuple[Principal, int]]) -> None:
+def test_calls_of_one_principal_do_not_affect_a_different_principal(
+    rate: Rate, calls: list[tuple[Principal, int]]
+) -> None:
     together, alone = Clock(), Clock()
     limits = CallLimits(rate, now_ns=together)
     only_ada = CallLimits(rate, now_ns=alone)
@@ -132,7 +132,7 @@ def test_what_one_principal_does_is_nothing_to_another(rate: Rate, calls: list[t
 
 
 @given(RATES, st.integers(1, 100))
-def test_who_keeps_to_the_rate_is_never_refused(rate: Rate, calls: int) -> None:
+def test_a_principal_within_its_rate_is_never_refused(rate: Rate, calls: int) -> None:
     clock = Clock()
     limits = CallLimits(rate, now_ns=clock)
     for _ in range(calls):
@@ -141,7 +141,7 @@ def test_who_keeps_to_the_rate_is_never_refused(rate: Rate, calls: int) -> None:
 
 
 @given(RATES, st.integers(0, 30))
-def test_a_refused_call_takes_nothing(rate: Rate, refusals: int) -> None:
+def test_a_refused_call_uses_no_token(rate: Rate, refusals: int) -> None:
     assume(rate.calls_per_minute <= 600)
     clock = Clock()
     limits = CallLimits(rate, now_ns=clock)
@@ -151,12 +151,12 @@ def test_a_refused_call_takes_nothing(rate: Rate, refusals: int) -> None:
     assert not admits(limits)
 
 
-def test_without_a_rate_everything_is_admitted() -> None:
+def test_every_call_is_admitted_without_a_rate() -> None:
     limits = CallLimits()
     assert all(admits(limits) for _ in range(5_000))
 
 
-def test_a_rate_that_is_set_later_holds_from_then_on() -> None:
+def test_a_changed_rate_applies_to_later_calls() -> None:
     limits = CallLimits(now_ns=Clock())
     assert all(admits(limits) for _ in range(10))
     limits.rate = Rate(60, 2)
@@ -165,7 +165,7 @@ def test_a_rate_that_is_set_later_holds_from_then_on() -> None:
     assert admits(limits)
 
 
-def test_by_default_ten_calls_in_every_second_are_never_too_many_and_a_thousand_and_one_at_once_are() -> None:
+def test_the_default_rate_allows_ten_calls_per_second_and_a_burst_of_a_thousand() -> None:
     clock = Clock()
     limits = CallLimits(DEFAULT_RATE, now_ns=clock)
     for _ in range(600):
@@ -178,7 +178,7 @@ def test_by_default_ten_calls_in_every_second_are_never_too_many_and_a_thousand_
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
-def test_however_many_principals_call_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_principals_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PRINCIPALS", 100)
     limits = CallLimits(Rate(60, 2), now_ns=Clock())
     for number in range(10_000):
@@ -186,7 +186,7 @@ def test_however_many_principals_call_only_so_many_are_kept(monkeypatch: pytest.
         assert limits.known <= 100
 
 
-def test_when_room_is_made_who_has_called_the_most_is_still_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_most_active_principal_is_still_remembered_when_others_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PRINCIPALS", 100)
     limits = CallLimits(Rate(60, 5), now_ns=Clock())
     assert [admits(limits) for _ in range(6)].count(True) == 5
@@ -195,7 +195,7 @@ def test_when_room_is_made_who_has_called_the_most_is_still_known(monkeypatch: p
         assert not admits(limits)
 
 
-def test_as_many_principals_are_kept_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_principals_are_remembered_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PRINCIPALS", 100)
     limits = CallLimits(Rate(60, 1), now_ns=Clock())
     principals = [Principal(f"early {number}") for number in range(100)]
@@ -204,7 +204,7 @@ def test_as_many_principals_are_kept_as_there_is_room_for(monkeypatch: pytest.Mo
     assert not any(admits(limits, each) for each in principals)
 
 
-def test_when_there_is_no_room_the_half_that_waits_longest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_half_with_the_longest_waiting_time_is_retained_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PRINCIPALS", 100)
     limits = CallLimits(Rate(60, 101), now_ns=Clock())
     calls_of = {Principal(f"calls {calls} times"): calls for calls in range(101, 0, -1)}
@@ -217,7 +217,7 @@ def test_when_there_is_no_room_the_half_that_waits_longest_is_kept(monkeypatch: 
         assert [admits(limits, principal) for _ in range(101)].count(True) == 101 - calls_of[principal]
 
 
-def test_a_bucket_makes_room_at_the_moment_when_it_is_full_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_is_dropped_at_the_moment_it_is_full_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PRINCIPALS", 100)
     clock = Clock()
     limits = CallLimits(Rate(60, 5), now_ns=clock)
@@ -228,7 +228,7 @@ def test_a_bucket_makes_room_at_the_moment_when_it_is_full_again(monkeypatch: py
     assert limits.known == 1
 
 
-def test_a_bucket_that_is_full_again_makes_room_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_buckets_are_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PRINCIPALS", 100)
     clock = Clock()
     limits = CallLimits(Rate(60, 5), now_ns=clock)
@@ -244,7 +244,7 @@ def test_a_bucket_that_is_full_again_makes_room_first(monkeypatch: pytest.Monkey
 
 @pytest.mark.holds("errors.rate-limited")
 @pytest.mark.anyio
-async def test_a_call_too_many_runs_nothing_and_says_when_to_come_back() -> None:
+async def test_a_call_over_the_limit_does_not_run_and_returns_the_delay() -> None:
     view, clock = view_of(READ), Clock()
     limits = CallLimits(Rate(60, 2), now_ns=clock)
     for _ in range(2):
@@ -264,14 +264,14 @@ async def test_a_call_too_many_runs_nothing_and_says_when_to_come_back() -> None
 
 
 @pytest.mark.anyio
-async def test_what_would_not_reach_a_source_counts_for_nothing_and_is_told_for_what_it_is() -> None:
+async def test_calls_that_fail_before_reaching_a_source_do_not_count() -> None:
     view, limits = view_of(READ), CallLimits(Rate(1, 1), now_ns=Clock())
     wrong: list[tuple[str, object, type[Exception]]] = [
         ("files.none@1", {}, ToolNotFound),
         ("files.read", {"path": "."}, NotExpanded),
         (READ.handle, {"path": 5}, InvalidArguments),
     ]
-    for _ in range(2):  # before the only call there is, and after it
+    for _ in range(2):  # before and after the only allowed call
         for reference, arguments, kind in wrong:
             with pytest.raises(kind):
                 await Runner(limits).call_tool(view, reference, arguments, CallContext())
@@ -292,9 +292,7 @@ async def test_every_principal_has_its_own_limit() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_limit_that_is_changed_in_the_file_holds_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_limit_changed_in_the_file_applies_immediately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
     path = write_config(tmp_path / "mcp.json", toolcrib={"calls_per_minute": 1})
     crib = Toolcrib()
@@ -313,7 +311,7 @@ async def test_a_limit_that_is_changed_in_the_file_holds_at_once(
 
 
 @pytest.mark.anyio
-async def test_calls_of_a_program_and_calls_of_a_model_count_against_the_same_limit() -> None:
+async def test_calls_of_a_program_and_of_a_model_share_one_limit() -> None:
     crib = Toolcrib()
     handle = crib.tool_of(crib.add(lambda: "done", name="work")).handle
     crib.dispatcher.runner.limits.rate = Rate(1, 4)

@@ -1,4 +1,4 @@
-"""Running a tool: every check in its order, and nothing leaves for the source before the last one."""
+"""Running a tool: all checks run in order, and the source is not called before the last check."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ READ = tool("files.read", "Read a file.", properties={"path": {"type": "string"}
 
 
 def only(access: Access) -> Rules:
-    """Decides alike on everything."""
+    """The same access for everything."""
     return Rules((), access)
 
 
 async def sent(view: View, step: NextAction | None) -> Answer | ToolResult:
-    """What comes of sending a next action as it stands."""
+    """Send a next action unchanged and return the answer."""
     assert step is not None
     return await DISPATCHER.perform(view, CONTEXT, step.operation, step.arguments)
 
 
-# -- a call that works ------------------------------------------------------------------------------------------------
+# -- successful calls -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "reference", [READ.handle, READ.handle.replace("files.read", "files__read")], ids=["by id", "by model name"]
 )
-async def test_a_tool_that_was_expanded_runs_with_the_arguments_as_given(reference: str) -> None:
+async def test_an_expanded_tool_runs_with_the_given_arguments(reference: str) -> None:
     view = view_of(READ)
 
     result = await RUNNER.call_tool(view, reference, {"path": "."}, CONTEXT)
@@ -73,14 +73,14 @@ async def test_a_tool_that_was_expanded_runs_with_the_arguments_as_given(referen
     assert source_of(view, "files").calls == [("read", {"path": "."})]
 
 
-async def test_a_tool_that_takes_nothing_runs_without_arguments() -> None:
+async def test_a_tool_without_parameters_runs_without_arguments() -> None:
     view = view_of(tool("clock.now"))
 
     assert (await RUNNER.call_tool(view, tool("clock.now").handle, None, CONTEXT)).structured_content == {}
 
 
-async def test_context_and_progress_reach_the_source_as_they_are() -> None:
-    class Keeping(ScriptedSource):
+async def test_the_context_and_progress_listener_are_passed_to_the_source() -> None:
+    class Recording(ScriptedSource):
         kept: tuple[object, ...] = ()
 
         async def call_tool(
@@ -91,7 +91,7 @@ async def test_context_and_progress_reach_the_source_as_they_are() -> None:
 
     async def hear(progress: float, total: float | None, message: str | None) -> None: ...
 
-    registry, source = registry_of(), Keeping("files", [READ])
+    registry, source = registry_of(), Recording("files", [READ])
     registry.register_source(SourceEntry(source, SourceStatus.READY), [READ])
 
     await RUNNER.call_tool(View.of(registry.state), READ.handle, {"path": "."}, CONTEXT, progress=hear)
@@ -115,7 +115,7 @@ async def test_a_function_is_expanded_and_called_like_any_tool() -> None:
     assert result.warnings == ()
 
 
-async def test_a_tool_of_the_session_goes_to_its_own_source() -> None:
+async def test_a_session_tool_is_called_at_its_own_source() -> None:
     mine = tool("desk.mark", "Mark a line.", properties={"line": {"type": "integer"}}, required=("line",))
     desk = ScriptedSource("desk", [mine])
     overlay = Overlay({mine.id: mine}, {"desk": SourceEntry(desk, SourceStatus.READY)})
@@ -129,7 +129,7 @@ async def test_a_tool_of_the_session_goes_to_its_own_source() -> None:
     assert source_of(view, "files").calls == []
 
 
-async def test_what_one_principal_sees_serves_no_call_of_another() -> None:
+async def test_a_view_of_one_principal_cannot_serve_a_call_of_a_different_principal() -> None:
     view = view_of(READ)
 
     with pytest.raises(ValueError, match="a view for local cannot serve a call for somebody else"):
@@ -138,7 +138,7 @@ async def test_what_one_principal_sees_serves_no_call_of_another() -> None:
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-async def test_a_function_is_given_up_when_the_callers_time_is_over(blocking: bool) -> None:
+async def test_a_function_is_abandoned_after_the_deadline_of_the_caller(blocking: bool) -> None:
     released = threading.Event()
 
     async def wait() -> None:
@@ -167,8 +167,8 @@ async def test_a_function_is_given_up_when_the_callers_time_is_over(blocking: bo
 # -- the order of checks ----------------------------------------------------------------------------------------------
 
 
-async def test_what_is_wrong_first_is_told_first() -> None:
-    """Each call is wrong in all that the later ones are wrong in as well."""
+async def test_the_first_failing_check_determines_the_error() -> None:
+    """Each call contains the errors of all later calls as well."""
     changed = replace(READ, description="Read another file.")
     view = view_of(changed)
     state = replace(view.visible.state, sources={})
@@ -190,7 +190,7 @@ async def test_what_is_wrong_first_is_told_first() -> None:
 
 
 @pytest.mark.holds("errors.leak-nothing")
-async def test_a_hidden_tool_is_told_of_in_the_words_of_one_that_is_not_there() -> None:
+async def test_the_error_about_a_hidden_tool_equals_the_error_about_an_unknown_tool() -> None:
     hidden = View.of(registry_of(READ).state, LOCAL, only(Access.HIDDEN))
 
     with pytest.raises(ToolNotFound) as missing:
@@ -202,7 +202,7 @@ async def test_a_hidden_tool_is_told_of_in_the_words_of_one_that_is_not_there() 
 
 
 @pytest.mark.holds("errors.not-authorized")
-async def test_an_error_about_access_names_the_tool_and_who_asked() -> None:
+async def test_an_error_about_access_names_the_tool_and_the_principal() -> None:
     view = View.of(registry_of(READ).state, LOCAL, only(Access.SEE))
 
     with pytest.raises(NotAuthorized, match=r"`local` is not allowed to call `files\.read`"):
@@ -214,7 +214,7 @@ async def test_an_error_about_access_names_the_tool_and_who_asked() -> None:
 
 @pytest.mark.holds("errors.not-expanded")
 @pytest.mark.parametrize("reference", ["files.read", "files__read"])
-async def test_calling_a_tool_that_was_not_expanded_is_refused_and_its_next_action_expands_it(reference: str) -> None:
+async def test_calling_a_tool_that_was_not_expanded_is_refused_and_leads_to_its_expansion(reference: str) -> None:
     view = view_of(READ)
 
     with pytest.raises(NotExpanded) as refused:
@@ -238,7 +238,7 @@ async def test_calling_a_tool_that_was_not_expanded_is_refused_and_its_next_acti
     ids=["description", "input schema", "output schema", "annotations"],
 )
 @pytest.mark.parametrize("old", [READ.handle, READ.handle.replace(".", "__", 1)])
-async def test_a_definition_that_changed_since_it_was_shown_is_shown_again(changed: Tool, old: str) -> None:
+async def test_a_tool_that_changed_after_its_expansion_must_be_expanded_again(changed: Tool, old: str) -> None:
     registry = registry_of(READ)
     registry.replace(changed)
     view = View.of(registry.state)
@@ -257,19 +257,19 @@ async def test_a_definition_that_changed_since_it_was_shown_is_shown_again(chang
 @pytest.mark.parametrize(
     "digest", ["", "0", "000000000000", READ.handle[-12:-1], READ.handle[-12:] + "0", "é", "\ud800"]
 )
-async def test_a_digest_that_was_made_up_proves_nothing(digest: str) -> None:
+async def test_a_made_up_digest_is_refused(digest: str) -> None:
     with pytest.raises(StaleExpansion):
         await RUNNER.call_tool(view_of(READ), f"files.read@{digest}", {"path": "."}, CONTEXT)
 
 
-async def test_the_handle_of_one_tool_does_not_open_another() -> None:
+async def test_the_handle_of_one_tool_is_refused_for_a_different_tool() -> None:
     twin = replace(READ, name="delete")
 
     with pytest.raises(StaleExpansion):
         await RUNNER.call_tool(view_of(READ, twin), f"files.delete@{READ.handle[-12:]}", {"path": "."}, CONTEXT)
 
 
-async def test_a_tool_whose_name_holds_an_at_sign_is_called_by_its_handle() -> None:
+async def test_a_tool_with_an_at_sign_in_its_name_is_called_by_its_handle() -> None:
     odd = tool("mail.send@once")
 
     assert (await RUNNER.call_tool(view_of(odd), odd.handle, {}, CONTEXT)).structured_content == {}
@@ -277,7 +277,7 @@ async def test_a_tool_whose_name_holds_an_at_sign_is_called_by_its_handle() -> N
         await RUNNER.call_tool(view_of(odd), odd.id, {}, CONTEXT)
 
 
-async def test_a_source_that_comes_back_with_another_definition_has_it_expanded_again() -> None:
+async def test_a_stale_expansion_reported_by_the_source_leads_to_a_new_expansion() -> None:
     view = view_of(READ)
     source_of(view, "files").answers["read"] = StaleExpansion("It changed while its server was away.")
 
@@ -292,7 +292,7 @@ async def test_a_source_that_comes_back_with_another_definition_has_it_expanded_
 
 @pytest.mark.holds("errors.invalid-arguments", "call.conform")
 @pytest.mark.parametrize("arguments", [None, {}, {"path": 5}, {"path": ".", "x": 1}, [], "x", 5, True, {"path": None}])
-async def test_arguments_that_miss_the_schema_run_nothing_and_say_what_is_wrong(arguments: object) -> None:
+async def test_arguments_that_violate_the_schema_run_nothing_and_list_violations(arguments: object) -> None:
     view = view_of(READ)
 
     with pytest.raises(InvalidArguments) as wrong:
@@ -305,7 +305,7 @@ async def test_arguments_that_miss_the_schema_run_nothing_and_say_what_is_wrong(
     assert source_of(view, "files").calls == []
 
 
-async def test_an_error_about_arguments_names_place_allowed_values_and_the_nearest() -> None:
+async def test_a_violation_contains_the_path_the_allowed_values_and_the_nearest_value() -> None:
     forecast = tool("weather.get", properties={"unit": {"enum": ["celsius", "fahrenheit"]}})
 
     with pytest.raises(InvalidArguments) as wrong:
@@ -321,7 +321,7 @@ async def test_an_error_about_arguments_names_place_allowed_values_and_the_neare
     ]
 
 
-async def test_arguments_that_cannot_be_written_run_nothing() -> None:
+async def test_arguments_that_cannot_be_serialized_run_nothing() -> None:
     anything = replace(READ, input_schema={"type": "object"})
     view = view_of(anything)
     deep: list[Any] = []
@@ -335,7 +335,7 @@ async def test_arguments_that_cannot_be_written_run_nothing() -> None:
     assert source_of(view, "files").calls == []
 
 
-async def test_arguments_that_nobody_can_guess_lead_back_to_the_schema() -> None:
+async def test_arguments_that_cannot_be_corrected_lead_to_an_expansion() -> None:
     view = view_of(READ)
 
     with pytest.raises(InvalidArguments) as wrong:
@@ -345,14 +345,14 @@ async def test_arguments_that_nobody_can_guess_lead_back_to_the_schema() -> None
     assert isinstance(await sent(view, wrong.value.next_action), Expansion)
 
 
-async def test_a_schema_that_takes_anything_still_takes_only_objects() -> None:
+async def test_an_empty_schema_still_requires_an_object() -> None:
     anything = replace(tool("any.thing"), input_schema={})
 
     with pytest.raises(InvalidArguments, match="not an object"):
         await RUNNER.call_tool(view_of(anything), anything.handle, [1], CONTEXT)
 
 
-async def test_a_tool_whose_schema_cannot_be_used_cannot_be_called() -> None:
+async def test_a_tool_with_an_invalid_schema_cannot_be_called() -> None:
     broken = replace(READ, input_schema={"type": "nothing"})
 
     with pytest.raises(InvalidTool):
@@ -360,7 +360,7 @@ async def test_a_tool_whose_schema_cannot_be_used_cannot_be_called() -> None:
 
 
 @pytest.mark.parametrize("value", ["\x00", "🧰", "ファイル", "x" * 100_000, ""])
-async def test_odd_values_that_match_the_schema_arrive_as_they_are(value: str) -> None:
+async def test_unusual_valid_values_reach_the_source_unchanged(value: str) -> None:
     view = view_of(READ)
 
     await RUNNER.call_tool(view, READ.handle, {"path": value}, CONTEXT)
@@ -386,7 +386,7 @@ COUNT = replace(tool("files.count"), output_schema={"type": "object", "propertie
     ],
     ids=str,
 )
-async def test_an_answer_that_misses_the_output_schema_is_passed_on_whole_with_a_warning(
+async def test_an_answer_that_violates_the_output_schema_is_returned_with_a_warning(
     wire: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     view = view_of(COUNT)
@@ -401,7 +401,7 @@ async def test_an_answer_that_misses_the_output_schema_is_passed_on_whole_with_a
     assert "files.count" in caplog.text
 
 
-async def test_an_answer_whose_schema_cannot_be_used_is_passed_on_with_a_warning() -> None:
+async def test_an_answer_with_an_invalid_output_schema_is_returned_with_a_warning() -> None:
     broken = replace(COUNT, output_schema={"type": "nothing"})
 
     result = await RUNNER.call_tool(view_of(broken), broken.handle, {}, CONTEXT)
@@ -410,7 +410,7 @@ async def test_an_answer_whose_schema_cannot_be_used_is_passed_on_with_a_warning
     assert "the answer cannot be checked" in result.warnings[0]
 
 
-async def test_an_answer_that_json_cannot_hold_is_not_lost_to_its_check() -> None:
+async def test_an_answer_that_cannot_be_serialized_is_returned_with_a_warning() -> None:
     view = view_of(replace(COUNT, output_schema={"properties": {"n": {"enum": [1]}}}))
     handle = next(iter(view.tools.values())).handle
     source_of(view, "files").answers["count"] = ToolResult({"structuredContent": {"n": "\ud800"}})
@@ -421,7 +421,7 @@ async def test_an_answer_that_json_cannot_hold_is_not_lost_to_its_check() -> Non
     assert len(result.warnings) == 1
 
 
-async def test_an_answer_that_matches_or_reports_failure_carries_no_warning() -> None:
+async def test_a_valid_answer_and_a_failed_answer_have_no_warning() -> None:
     view = view_of(COUNT)
     wires: list[dict[str, Any]] = [{"structuredContent": {"n": 5}}, {"content": [], "isError": True}]
     for wire in wires:
@@ -431,7 +431,7 @@ async def test_an_answer_that_matches_or_reports_failure_carries_no_warning() ->
 
 
 @pytest.mark.holds("errors.tool-failed")
-async def test_what_the_source_refuses_is_passed_on_with_its_details() -> None:
+async def test_a_failure_of_the_source_is_returned_with_its_details() -> None:
     view = view_of(READ)
     source_of(view, "files").answers["read"] = ToolFailed("No.", details={"upstream": {"code": -32000}})
 
@@ -445,7 +445,7 @@ async def test_what_the_source_refuses_is_passed_on_with_its_details() -> None:
 @pytest.mark.parametrize("nothing_sent", [True, False])
 @pytest.mark.parametrize("idempotent", [True, False])
 @pytest.mark.parametrize("trusted", [True, False])
-async def test_a_source_that_went_away_is_worth_another_try_only_where_nothing_can_run_twice(
+async def test_an_unavailable_source_is_retryable_only_if_nothing_can_run_twice(
     nothing_sent: bool, idempotent: bool, trusted: bool
 ) -> None:
     shown = replace(READ, annotations=ToolAnnotations(idempotent=idempotent))
@@ -460,7 +460,7 @@ async def test_a_source_that_went_away_is_worth_another_try_only_where_nothing_c
     assert gone.value.retryable == (nothing_sent or (idempotent and trusted))
 
 
-async def test_when_a_source_says_in_how_long_to_come_back_whoever_called_is_told() -> None:
+async def test_the_retry_delay_of_a_source_is_returned_to_the_caller() -> None:
     view = view_of(READ)
     source_of(view, "files").failure = SourceUnavailable("It is busy.", retryable=True, retry_after_s=7.5)
 
@@ -471,7 +471,7 @@ async def test_when_a_source_says_in_how_long_to_come_back_whoever_called_is_tol
     assert busy.value.to_wire()["error"]["details"] == {"retry_after_s": 7.5}
 
 
-async def test_a_tool_that_only_reads_is_not_for_that_reason_worth_another_try() -> None:
+async def test_read_only_alone_does_not_make_a_failed_call_retryable() -> None:
     shown = replace(READ, annotations=ToolAnnotations(read_only=True))
     view = view_of(shown)
     source_of(view, "files").failure = SourceUnavailable("It went away.")

@@ -1,4 +1,4 @@
-"""Checks that would take very long: they end, everything else goes on meanwhile, and what can be said is said."""
+"""Validation that would take very long: it ends, does not block other work, and reports what it found."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
 
 MEMORY_BYTES = 2_000_000_000
-"""Of address space, for a process that is attacked: without bounds these attacks take more."""
+"""The limit of address space for an attacked process. Without bounds, these attacks need more."""
 
 MIB = 1024 * 1024
 
@@ -95,7 +95,7 @@ ATTACKS: Mapping[str, tuple[Json, Json]] = {
 
 
 HARMLESS = {"patterns that look around"}
-"""Those whose value matches, as can be found out in time."""
+"""Attacks whose value is valid, which can be found out in time."""
 
 
 def takes(schema: Json) -> Tool:
@@ -103,15 +103,15 @@ def takes(schema: Json) -> Tool:
 
 
 def gives(schema: Json) -> Tool:
-    """One whose server answers what it was given."""
+    """A tool whose server returns its arguments."""
     return Tool("files", "read", "Read.", output_schema=schema)
 
 
-# -- attacks, each in a process of its own ----------------------------------------------------------------------------
+# -- attacks, each in its own process ---------------------------------------------------------------------------------
 
 
 async def _call(attacked: Tool, arguments: Json) -> str:
-    """What a model reads of the call."""
+    """The text that the model receives about the call."""
     try:
         result = await Runner().call_tool(view_of(attacked), attacked.handle, arguments, CallContext(LOCAL))
     except InvalidArguments as error:
@@ -134,15 +134,15 @@ async def _under_attack(name: str, side: str) -> Json:
 
     async with anyio.create_task_group() as tasks:
 
-        async def go_on() -> None:
-            """What everybody else does: note how much work there was at most before it was their turn."""
+        async def work_on() -> None:
+            """Stands for all other work: records the longest time that it was blocked."""
             nonlocal longest_s
             while True:
                 began = time.thread_time()
                 await anyio.sleep(0.001)
                 longest_s = max(longest_s, time.thread_time() - began)
 
-        tasks.start_soon(go_on)
+        tasks.start_soon(work_on)
         await anyio.sleep(0.01)
         if side == "operation":
             said = await _list(value)
@@ -170,7 +170,7 @@ def under_attack(name: str, side: str) -> Json:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_no_arguments_keep_others_waiting_or_take_all_memory(name: str) -> None:
+def test_no_arguments_block_other_work_or_exhaust_memory(name: str) -> None:
     told = under_attack(name, "arguments")
 
     assert told["longest_s"] < 1
@@ -180,7 +180,7 @@ def test_no_arguments_keep_others_waiting_or_take_all_memory(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["alternatives that hold themselves", "many alternatives of many values"])
-def test_no_answer_keeps_others_waiting_or_takes_all_memory(name: str) -> None:
+def test_no_answer_blocks_other_work_or_exhausts_memory(name: str) -> None:
     told = under_attack(name, "answer")
 
     assert told["longest_s"] < 1
@@ -188,7 +188,7 @@ def test_no_answer_keeps_others_waiting_or_takes_all_memory(name: str) -> None:
     assert "the answer" in told["said"]
 
 
-def test_no_arguments_of_an_operation_keep_others_waiting_or_take_all_memory() -> None:
+def test_no_operation_arguments_block_other_work_or_exhaust_memory() -> None:
     told = under_attack("a path", "operation")
 
     assert told["longest_s"] < 1
@@ -196,17 +196,17 @@ def test_no_arguments_of_an_operation_keep_others_waiting_or_take_all_memory() -
     assert told["said"]
 
 
-# -- what is said -----------------------------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_large_value_that_matches_is_taken() -> None:
+async def test_a_large_valid_value_is_accepted() -> None:
     numbers = Schema(of(n={"type": "array", "items": {"type": "number"}}))
     assert await violations_of(numbers, {"n": [1.5] * 400_000}, LOCAL) == ()
     text = Schema(of(n={"type": "string", "maxLength": 10_000_000}))
     assert text.violations({"n": "a, b" * 1_000_000}) == ()
 
 
-async def test_of_a_large_value_that_does_not_match_the_first_place_is_told() -> None:
+async def test_the_first_violation_of_a_large_value_is_reported_with_its_path() -> None:
     schema = Schema(of(n={"type": "array", "items": {"type": "string"}}))
 
     (wrong,) = await violations_of(schema, {"n": ["x"] * 200_000 + [1]}, LOCAL, "the answer")
@@ -215,7 +215,7 @@ async def test_of_a_large_value_that_does_not_match_the_first_place_is_told() ->
     assert wrong.message == "`/n/200000` must be string, not integer"
 
 
-async def test_another_process_says_the_same_as_this_one() -> None:
+async def test_a_separate_process_reports_the_same_violations() -> None:
     schema = Schema({**of(mode={"enum": ["read", "write"]}, limit={"type": "integer"}), "required": ["limit"]})
     given = {"mode": "raed"}
 
@@ -225,19 +225,19 @@ async def test_another_process_says_the_same_as_this_one() -> None:
     assert {each.nearest for each in told} == {"read", None}
 
 
-async def test_what_another_process_tells_is_as_short_as_ever() -> None:
+async def test_a_separate_process_limits_the_number_of_violations() -> None:
     told = await violations_apart(Schema({"items": {"type": "string"}}), [1] * 100, LOCAL)
 
     assert len(told) == MAX_VIOLATIONS
 
 
 @pytest.mark.parametrize("value", [{"n": "\ud800"}, {"n": 2**70}], ids=["half a pair", "a large integer"])
-async def test_what_json_hardly_holds_is_judged_in_another_process_as_in_this_one(value: Json) -> None:
+async def test_values_at_the_limits_of_json_are_validated_equally_in_a_separate_process(value: Json) -> None:
     for schema in (Schema(of(n={"type": "string"})), Schema(of(n={"type": "integer"}))):
         assert await violations_apart(schema, value, LOCAL) == schema.violations(value)
 
 
-async def test_where_no_process_can_be_started_nothing_counts_as_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_value_counts_as_invalid_if_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
 
     (wrong,) = await violations_apart(Schema({}), {}, LOCAL)
@@ -245,7 +245,7 @@ async def test_where_no_process_can_be_started_nothing_counts_as_checked(monkeyp
     assert "against this schema would take too long" in wrong.message
 
 
-async def test_a_process_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_takes_too_long_is_terminated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.operations.calling.validation.TIME_LIMIT_S", 0.001)
 
     (wrong,) = await violations_apart(Schema({}), {}, LOCAL)
@@ -253,7 +253,7 @@ async def test_a_process_that_takes_too_long_is_ended(monkeypatch: pytest.Monkey
     assert wrong.message == "checking the arguments against this schema would take too long"
 
 
-async def test_another_process_gets_none_of_our_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_separate_process_does_not_inherit_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONSTARTUP", "/nowhere")
     monkeypatch.setenv("TOKEN", "secret")
     seen: list[Mapping[str, str]] = []
@@ -269,11 +269,11 @@ async def test_another_process_gets_none_of_our_variables(monkeypatch: pytest.Mo
     assert [{"TOKEN", "PYTHONSTARTUP", "HOME", "PATH"} & env.keys() for env in seen] == [set()]
 
 
-# -- who goes away -----------------------------------------------------------------------------------------------------
+# -- cancellation ----------------------------------------------------------------------------------------------------
 
 
 def checks_that_run() -> set[int]:
-    """The processes of this one that check a value."""
+    """The child processes that validate a value."""
     return {
         child.pid
         for child in psutil.Process().children(recursive=True)
@@ -287,7 +287,7 @@ def command_of(process: psutil.Process) -> list[str]:
     return []
 
 
-async def test_a_call_that_is_cancelled_ends_its_check_before_another_takes_its_place(
+async def test_a_cancelled_call_ends_its_validation_process_before_the_next_one_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(validation, "TIME_LIMIT_S", DEADLINE_S)
@@ -308,7 +308,7 @@ async def test_a_call_that_is_cancelled_ends_its_check_before_another_takes_its_
     assert await violations_apart(Schema({}), {}, LOCAL) == ()
 
 
-async def test_a_call_that_is_cancelled_while_it_waits_starts_no_check(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_cancelled_while_waiting_starts_no_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "TIME_LIMIT_S", DEADLINE_S)
     schema, value = ATTACKS["many alternatives of many values"]
     attack = Schema(schema)
@@ -326,7 +326,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_starts_no_check(monkeypat
     assert checks_that_run() == set()
 
 
-async def test_a_policy_that_changes_while_arguments_are_checked_counts() -> None:
+async def test_a_policy_change_during_validation_is_respected() -> None:
     numbers = tool("files.sum", "Sum.", properties={"n": {"type": "array", "items": {"type": "number"}}})
     state = registry_of(numbers).state
 
