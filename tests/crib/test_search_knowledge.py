@@ -43,7 +43,7 @@ TOPICS = {"letter": 0, "mail": 0, "document": 1, "peruse": 1, "echo": 2, "parrot
 """Words that mean one of these things, by its number; no two of one thing share letters enough to match."""
 
 
-EVERYTHING = DEFAULT_SEARCH.weights.refusing_nothing()
+EVERYTHING = DEFAULT_SEARCH.weights.refusing_nothing().without("meaning")
 
 
 @dataclass

@@ -47,7 +47,7 @@ async def test_a_tool_is_found_expanded_and_called(api: Api) -> None:
     top = (await api.ask("list")).json()
     assert "bench" in [node["name"] for node in top["nodes"]]
     found = (await api.ask("search_tools", query="add two integers")).json()
-    assert found["results"][0]["tool_id"] == "bench.add"
+    assert "bench.add" in [each["tool_id"] for each in found["results"][:2]]
     answer = await api.run_tool("bench.add", a=2, b=3)
     assert answer.status_code == 200
     assert answer.json()["structuredContent"] == {"sum": 5}
