@@ -1,4 +1,4 @@
-"""What answers for each piece of the document: requirements, or the reason why it binds nothing."""
+"""Maps each piece of the protocol document to requirements, or to the reason why it requires nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 BindsNothing = Literal["heading", "introduction", "example", "permission", "non-goal", "future"]
 
 COVERAGE: Mapping[str, tuple[str, ...] | BindsNothing] = {
-    # Its title comes first; keys are those of `document.key`, in the order of the document.
+    # The title comes first; keys are those of `document.key`, in the order of the document.
     "b10559be14a2": "heading",
     "89dcd392730e": "introduction",
     "2cb2026d8a45": "introduction",
@@ -19,7 +19,7 @@ COVERAGE: Mapping[str, tuple[str, ...] | BindsNothing] = {
     "d67eac8ee486": ("goals.ontology",),
     "d3f157891768": ("goals.escape-hatch",),
     "6b83ddd2e341": ("goals.trace",),
-    # what it leaves out
+    # non-goals
     "bcdb2527e778": "heading",
     "bccf6777f5c8": "non-goal",
     "27907add9ce2": "non-goal",
@@ -166,7 +166,7 @@ COVERAGE: Mapping[str, tuple[str, ...] | BindsNothing] = {
     "bacec7979353": ("interaction.five-steps",),
     "0d991d666d2b": ("interaction.five-steps",),
     "2952b4c0f016": ("interaction.small",),
-    # what may come
+    # future work
     "6869c33e77cb": "heading",
     "113de77d7023": "future",
     "581821c1d257": "future",

@@ -1,4 +1,4 @@
-"""The document that the contract comes from, in pieces that a requirement can answer for."""
+"""Splits the protocol document into pieces that requirements cover."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _COMMENT = re.compile(r'"(\w+)":.*?//\s*(.*)$')
 
 
 def key(piece: str) -> str:
-    """What stands for a piece: 12 hex digits of its SHA-256, white space and markup aside."""
+    """Return the key of a piece: 12 hex digits of its SHA-256, without white space and markup."""
     return hashlib.sha256(_normal(piece).encode()).hexdigest()[:12]
 
 
 def pieces(text: str) -> list[str]:
-    """Every heading and sentence, in paragraphs, list items and rows alike; every member of a JSON example by where it
-    stands, and what is remarked on it.
+    """Return every heading and sentence, in paragraphs, list items and table rows, and every member of a JSON
+    example with its path and its comment.
 
-    The values in an example are examples, and no pieces.
+    The values in an example are not pieces.
     """
     found: list[str] = []
     paragraph: list[str] = []

@@ -1,4 +1,4 @@
-"""Which tests say that they hold which requirements, read from their syntax."""
+"""Finds the tests that are marked with requirements, by reading their syntax."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _NEVER_RUN = ("pytest.mark.skip", "pytest.mark.xfail", "pytest.skip")
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A requirement, and a test that holds it."""
+    """A requirement, and a test that is marked with it."""
 
     requirement: str
     test: str
-    """Its file and name."""
+    """The file and name of the test."""
     runs: bool
-    """Whether nothing keeps it from running whatever the circumstances; `skipif` does not."""
+    """Whether the test is never skipped unconditionally; `skipif` is allowed."""
 
 
 def marks() -> list[Held]:
-    """Those of all tests."""
+    """Return the marks of all tests."""
     return [
         held
         for path in sorted(TESTS.rglob("test_*.py"))
@@ -35,10 +35,10 @@ def marks() -> list[Held]:
 
 
 def read(source: str, name: str) -> Iterator[Held]:
-    """Those of the file `name`.
+    """Return the marks of the file `name`.
 
     Raises:
-        ValueError: a mark stands where no test is, or what it names cannot be read.
+        ValueError: a mark is not on a test, or its argument cannot be read.
     """
     module = ast.parse(source)
     module_runs = not any(
@@ -64,7 +64,7 @@ def read(source: str, name: str) -> Iterator[Held]:
 
 
 def _certain(test: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
-    """What is said of a test, and what it does whatever the circumstances."""
+    """Iterate over the decorators of a test and the calls that it always makes."""
     for decorator in test.decorator_list:
         yield decorator.func if isinstance(decorator, ast.Call) else decorator
     for statement in test.body:
@@ -73,5 +73,5 @@ def _certain(test: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
 
 
 def _name(node: ast.AST) -> str:
-    """`skipif` is no kind of `skip` here."""
+    """Return the dotted name of an attribute; `skipif` does not count as `skip`."""
     return ast.unparse(node).replace("skipif", "maybe") if isinstance(node, ast.Attribute) else ""

@@ -1,4 +1,4 @@
-"""Every requirement is held by a test, and whatever the document says is a requirement or binds nothing."""
+"""Every requirement has a test, and every sentence of the document is a requirement or requires nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ with_document = pytest.mark.skipif(
 )
 
 
-def test_every_requirement_is_held_by_a_test_that_runs() -> None:
+def test_every_requirement_has_a_test_that_runs() -> None:
     assert KNOWN - {held.requirement for held in marks() if held.runs} == set()
 
 
@@ -26,12 +26,12 @@ def test_every_mark_names_a_requirement() -> None:
     assert [held for held in marks() if held.requirement not in KNOWN] == []
 
 
-def test_every_requirement_has_an_id_and_a_text_of_its_own() -> None:
+def test_every_requirement_has_a_unique_id_and_text() -> None:
     for many in (Counter(requirement.id for requirement in REQUIREMENTS), Counter(r.text for r in REQUIREMENTS)):
         assert [each for each, count in many.items() if count > 1] == []
 
 
-def test_every_requirement_comes_from_the_document_or_is_a_departure_from_it() -> None:
+def test_every_requirement_is_from_the_document_or_a_listed_departure() -> None:
     covered = {name for answer in COVERAGE.values() if isinstance(answer, tuple) for name in answer}
     ours = {requirement.id for requirement in REQUIREMENTS if requirement.section == "departures"}
 
@@ -41,7 +41,7 @@ def test_every_requirement_comes_from_the_document_or_is_a_departure_from_it() -
 
 
 @with_document
-def test_whatever_the_document_says_is_a_requirement_or_binds_nothing() -> None:
+def test_every_piece_of_the_document_is_covered() -> None:
     said = pieces(DOCUMENT.read_text())
 
     assert len(said) > 100
@@ -49,11 +49,11 @@ def test_whatever_the_document_says_is_a_requirement_or_binds_nothing() -> None:
 
 
 @with_document
-def test_nothing_is_taken_from_the_document_that_it_does_not_say() -> None:
+def test_no_covered_piece_is_missing_from_the_document() -> None:
     assert COVERAGE.keys() - {key(piece) for piece in pieces(DOCUMENT.read_text())} == set()
 
 
-# -- how the two are read ---------------------------------------------------------------------------------------------
+# -- reading marks and the document -----------------------------------------------------------------------------------
 
 FILE = """
 import pytest
@@ -71,7 +71,7 @@ def held(
     return [*read(FILE.format(mark=mark, above=above, name=name, body=body), "test_x.py")]
 
 
-def test_a_mark_is_read_with_all_that_it_names() -> None:
+def test_a_mark_is_read_with_all_its_requirements() -> None:
     assert held(mark='@pytest.mark.holds("a.b", "c")\n@pytest.mark.skipif(OLD, reason="")') == [
         Held("a.b", "test_x.py::test_it", runs=True),
         Held("c", "test_x.py::test_it", runs=True),
@@ -89,17 +89,17 @@ def test_a_mark_is_read_with_all_that_it_names() -> None:
     ],
     ids=str,
 )
-def test_a_test_that_is_always_skipped_holds_nothing(given: dict[str, str]) -> None:
+def test_a_test_that_is_always_skipped_does_not_count(given: dict[str, str]) -> None:
     assert [each.runs for each in held(**given)] == [False]
 
 
 @pytest.mark.parametrize("given", [{"name": "helper"}, {"mark": "", "above": 'x = pytest.mark.holds("a.b")'}], ids=str)
-def test_a_mark_on_what_is_no_test_is_refused(given: dict[str, str]) -> None:
+def test_a_mark_that_is_not_on_a_test_is_refused(given: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="no test"):
         held(**given)
 
 
-def test_a_document_falls_into_headings_sentences_and_members_with_what_is_remarked_on_them() -> None:
+def test_a_document_is_split_into_headings_sentences_and_example_members() -> None:
     text = """# A *title*
 
 One sentence, e.g. this. Another

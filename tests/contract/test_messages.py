@@ -1,4 +1,4 @@
-"""The published schemas against the messages: all that is sent matches them, and nothing that lacks a member does."""
+"""The published schemas and the messages: sent messages are valid, and messages without a required member are not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DISPATCHER = Dispatcher()
 def told(
     view: View, operation: str, arguments: Mapping[str, Any], dispatcher: Dispatcher = DISPATCHER
 ) -> tuple[str, Json]:
-    """The name of the message that answers, and the message."""
+    """Return the name of the response message, and the message."""
 
     async def main() -> tuple[str, Json]:
         try:
@@ -53,7 +53,7 @@ def told(
 
 
 def undescribed(value: object, *schemas: Mapping[str, Any]) -> Iterator[str]:
-    """Names of the members, at any depth, of which none of `schemas` says anything, where they say anything at all."""
+    """Iterate over the members, at any depth, that none of `schemas` describes, for schemas with properties."""
     parts = [*_parts(schemas)]
     if isinstance(value, list):
         items = [part["items"] for part in parts if "items" in part]
@@ -68,7 +68,7 @@ def undescribed(value: object, *schemas: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _parts(schemas: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """These, and those that they refer to and choose from."""
+    """Iterate over the schemas and those that they reference or combine."""
     for schema in schemas:
         yield schema
         referred = at_reference(message_document(), schema.get("$ref"))
@@ -76,7 +76,7 @@ def _parts(schemas: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         yield from _parts(inside)
 
 
-# -- whatever is asked of whatever catalog ----------------------------------------------------------------------------
+# -- random requests to random catalogs -------------------------------------------------------------------------------
 
 NAMES = ["read", "write", "list_all", "Read"]
 SOURCES = ["files", "git", "broken", "slow"]
@@ -112,7 +112,7 @@ POLICIES = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(Access)).map(
 
 @st.composite
 def views(draw: st.DrawFn) -> View:
-    """Some tools, of sources that work, start, failed for a while and failed for good."""
+    """Draw tools of sources that are ready, starting, and failed for a time or permanently."""
     tools = draw(TOOLS)
     registry = ToolRegistry()
     for name, status in zip(SOURCES, ["ready", "ready", "failed", "starting"], strict=True):
@@ -128,7 +128,7 @@ def views(draw: st.DrawFn) -> View:
 
 
 def requests(view: View) -> st.SearchStrategy[tuple[str, Json]]:
-    """Mostly good ones."""
+    """Draw requests that are mostly valid."""
     known = [*view.visible.state.tools.values()]
     references = [each.id for each in known] + [each.handle for each in known]
     some: dict[str, st.SearchStrategy[Any]] = {
@@ -164,9 +164,7 @@ def requests(view: View) -> st.SearchStrategy[tuple[str, Json]]:
 @pytest.mark.holds("messages.conform", "errors.next-action", "pointers.minimal")
 @settings(max_examples=examples(150), deadline=None)
 @given(views(), st.data())
-def test_whatever_is_asked_the_answer_matches_its_schema_and_holds_nothing_that_it_does_not_describe(
-    view: View, data: st.DataObject
-) -> None:
+def test_every_answer_matches_its_schema_and_has_no_undescribed_members(view: View, data: st.DataObject) -> None:
     for _ in range(8):
         operation, arguments = data.draw(requests(view))
         name, wire = told(view, operation, arguments)
@@ -227,7 +225,7 @@ NEEDED: list[tuple[str, Json, set[str]]] = [
 
 
 def places(value: object, above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Of every member, at any depth."""
+    """Iterate over the paths of all members, at any depth."""
     if isinstance(value, dict):
         for name, member in cast("Json", value).items():
             yield (*above, name)
@@ -248,7 +246,7 @@ def without(value: Json, place: tuple[str | int, ...]) -> Json:
 
 @pytest.mark.holds("messages.strict", "errors.message", "errors.next-action")
 @pytest.mark.parametrize(("operation", "arguments", "needed"), NEEDED)
-def test_exactly_the_members_that_a_message_has_to_have_cannot_be_left_out(
+def test_exactly_the_required_members_of_a_message_cannot_be_omitted(
     operation: str, arguments: Json, needed: set[str]
 ) -> None:
     name, wire = told(VIEW, operation, arguments)
@@ -262,7 +260,7 @@ def test_exactly_the_members_that_a_message_has_to_have_cannot_be_left_out(
 
 @pytest.mark.holds("messages.strict")
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_request_lacks_nothing_and_takes_nothing_that_it_does_not_name(operation: str) -> None:
+def test_a_request_schema_requires_its_members_and_refuses_unknown_ones(operation: str) -> None:
     needed = {
         "search_tool_by_category": {"query", "category_path"},
         "search_nodes": {"query"},
@@ -279,7 +277,7 @@ def test_a_request_lacks_nothing_and_takes_nothing_that_it_does_not_name(operati
 
 
 @pytest.mark.holds("messages.conform", "errors.rate-limited", "errors.next-action")
-def test_a_call_that_is_refused_for_its_rate_or_for_want_of_a_person_leads_on_too() -> None:
+def test_refusals_for_rate_limits_and_missing_approval_have_a_next_action() -> None:
     limited = Dispatcher(runner=Runner(limits=CallLimits(Rate(1, 1))))
     asked = View.of(VIEW.visible.state, policy=Rules((), Access.ASK))
     call = {"tool_id": SHOWN.handle, "arguments": {"message": ""}}

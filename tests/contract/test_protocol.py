@@ -1,4 +1,4 @@
-"""The discovery protocol, sentence by sentence, the same through Python, MCP and HTTP."""
+"""The discovery protocol, requirement by requirement, with the same results through Python, MCP and HTTP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from toolcrib.testing.scripted_source import ScriptedSource
 pytestmark = pytest.mark.anyio
 
 CANARY = "zebra_stripes"
-"""Stands in schemas and nowhere else."""
+"""A word that is only in schemas."""
 
 PUT = tool(
     "storage.put_object",
@@ -67,7 +67,7 @@ POLICY = Rules((Rule(Access.HIDDEN, tools=(HIDDEN.id,)), Rule(Access.SEE, tools=
 
 
 class Counter:
-    """A crib with all of these, and what is recorded of it."""
+    """A crib with all of these tools, and the recorded operations."""
 
     def __init__(self) -> None:
         self.recorded: list[OperationPerformed] = []
@@ -103,12 +103,12 @@ async def ask(request: pytest.FixtureRequest, counter: Counter) -> AsyncGenerato
 
 
 async def code(ask: Ask, operation: str, /, **arguments: Any) -> str:
-    """Of the error that there has to be."""
+    """Return the code of the error that the operation must give."""
     return (await ask(operation, **arguments))["error"]["code"]
 
 
 async def walk(ask: Ask, operation: str, /, **arguments: Any) -> list[Json]:
-    """All pages."""
+    """Request all pages."""
     pages = [await ask(operation, **arguments)]
     while pages[-1]["next_cursor"] is not None:
         pages.append(await ask(operation, **arguments, cursor=pages[-1]["next_cursor"]))
@@ -129,7 +129,7 @@ def untraced(handle: str) -> str:
 
 
 @pytest.mark.holds("nodes.category", "list.path", "list.answer.path", "nodes.summary", "operations.every-way")
-async def test_a_list_without_a_path_is_of_the_root(ask: Ask) -> None:
+async def test_a_list_without_a_path_shows_the_root(ask: Ask) -> None:
     top = await ask("list")
 
     assert top == await ask("list", path=[])
@@ -174,7 +174,7 @@ async def test_a_list_shows_the_nodes_and_tools_at_its_path(ask: Ask) -> None:
 
 
 @pytest.mark.holds("list.filters-by-tags", "pointers.tags")
-async def test_a_list_with_tags_shows_what_carries_all_of_them(ask: Ask) -> None:
+async def test_a_list_with_tags_shows_only_what_has_all_tags(ask: Ask) -> None:
     above = await ask("list", path=["Storage"], tags=["storage", "upload"])
     at = await ask("list", path=["Storage", "Buckets"], tags=["storage", "upload"])
 
@@ -184,7 +184,7 @@ async def test_a_list_with_tags_shows_what_carries_all_of_them(ask: Ask) -> None
 
 
 @pytest.mark.holds("list.filters-by-query", "pointers.confidence")
-async def test_a_list_with_a_query_shows_what_matches_within_its_path(ask: Ask) -> None:
+async def test_a_list_with_a_query_shows_matches_within_its_path(ask: Ask) -> None:
     page = await ask("list", path=["Storage"], query="uploads an object")
 
     assert ids(page)[0] == PUT.id
@@ -194,7 +194,7 @@ async def test_a_list_with_a_query_shows_what_matches_within_its_path(ask: Ask) 
 
 
 @pytest.mark.holds("list.limit", "list.limit.default", "list.limit.most", "list.cursor", "list.all-nodes")
-async def test_a_list_holds_all_nodes_and_ten_tools_or_as_many_as_are_asked_for_and_fifty_at_most(ask: Ask) -> None:
+async def test_a_list_shows_all_nodes_and_ten_tools_by_default_and_at_most_fifty_entries(ask: Ask) -> None:
     def sizes(pages: list[Json]) -> list[tuple[int, int]]:
         return [(len(page["nodes"]), len(page["tools"])) for page in pages]
 
@@ -220,7 +220,7 @@ async def test_a_list_holds_all_nodes_and_ten_tools_or_as_many_as_are_asked_for_
     "category-search.answer.next_cursor",
     "pointers.minimal",
 )
-async def test_a_category_is_searched_in_words_and_answers_with_pointers(ask: Ask) -> None:
+async def test_a_category_search_takes_natural_language_and_returns_pointers(ask: Ask) -> None:
     request = {"query": "rename a symbol across the codebase", "category_path": ["Coding"], "limit": 5, "cursor": None}
     page = await ask("search_tool_by_category", **request)
 
@@ -236,7 +236,7 @@ async def test_a_category_is_searched_in_words_and_answers_with_pointers(ask: As
 
 
 @pytest.mark.holds("category-search.ranked")
-async def test_what_a_category_search_finds_stands_best_first(ask: Ask) -> None:
+async def test_category_search_results_are_ordered_by_confidence(ask: Ask) -> None:
     query = "uploads an object to a bucket"
     results = (await ask("search_tool_by_category", query=query, category_path=["Storage"]))["results"]
 
@@ -246,13 +246,13 @@ async def test_what_a_category_search_finds_stands_best_first(ask: Ask) -> None:
 
 
 @pytest.mark.holds("category-search.query", "category-search.category_path")
-async def test_a_category_search_needs_words_and_a_category(ask: Ask) -> None:
+async def test_a_category_search_requires_a_query_and_a_category(ask: Ask) -> None:
     assert await code(ask, "search_tool_by_category", query="x") == "INVALID_ARGUMENTS"
     assert await code(ask, "search_tool_by_category", category_path=["Coding"]) == "INVALID_ARGUMENTS"
 
 
 @pytest.mark.holds("category-search.limit", "category-search.cursor")
-async def test_a_category_search_is_paged_as_a_list_is(ask: Ask) -> None:
+async def test_a_category_search_is_paged_like_a_list(ask: Ask) -> None:
     request = {"query": "sorts a shelf", "category_path": ["many"]}
 
     assert len((await ask("search_tool_by_category", **request))["results"]) == 10
@@ -274,7 +274,7 @@ async def test_a_category_search_is_paged_as_a_list_is(ask: Ask) -> None:
     "node-search.answer.results",
     "nodes.confidence",
 )
-async def test_whoever_knows_no_category_finds_one_in_words(ask: Ask) -> None:
+async def test_a_node_search_finds_a_category_by_description(ask: Ask) -> None:
     page = await ask("search_nodes", query="oauth login", limit=5)
 
     found = page["results"]
@@ -296,7 +296,7 @@ async def test_whoever_knows_no_category_finds_one_in_words(ask: Ask) -> None:
 
 
 @pytest.mark.holds("node-search.limit")
-async def test_as_many_nodes_are_found_as_asked_for(ask: Ask) -> None:
+async def test_a_node_search_returns_at_most_the_requested_number(ask: Ask) -> None:
     assert len((await ask("search_nodes", query="sorts a shelf"))["results"]) == 10
     assert len((await ask("search_nodes", query="sorts a shelf", limit=50))["results"]) > 45
     assert len((await ask("search_nodes", query="sorts a shelf", limit=1))["results"]) == 1
@@ -307,7 +307,7 @@ async def test_as_many_nodes_are_found_as_asked_for(ask: Ask) -> None:
 
 
 @pytest.mark.holds("search_tools.everywhere", "goals.escape-hatch")
-async def test_whoever_looked_in_the_wrong_place_finds_the_tool_in_the_whole_catalog(ask: Ask) -> None:
+async def test_after_no_match_in_a_category_the_next_action_searches_the_whole_catalog(ask: Ask) -> None:
     wrong = await ask("search_tool_by_category", query="upload an object", category_path=["Coding"])
     assert wrong["error"]["code"] == "NO_MATCH_IN_CATEGORY"
 
@@ -319,7 +319,7 @@ async def test_whoever_looked_in_the_wrong_place_finds_the_tool_in_the_whole_cat
 
 
 @pytest.mark.holds("search_tools.detail_level")
-async def test_a_search_tells_ids_pointers_or_expansions(ask: Ask) -> None:
+async def test_the_detail_level_selects_ids_pointers_or_expansions(ask: Ask) -> None:
     query = "rename a symbol"
     (name,) = (await ask("search_tools", query=query, detail_level="name"))["results"]
     (summary,) = (await ask("search_tools", query=query, detail_level="summary"))["results"]
@@ -332,7 +332,7 @@ async def test_a_search_tells_ids_pointers_or_expansions(ask: Ask) -> None:
 
 
 @pytest.mark.holds("search_tools.one-door", "expand.answer.handle")
-async def test_a_search_in_full_expands_as_expand_tool_does(ask: Ask, counter: Counter) -> None:
+async def test_a_search_in_full_expands_like_expand_tool(ask: Ask, counter: Counter) -> None:
     (full,) = (await ask("search_tools", query="rename a symbol", detail_level="full"))["results"]
     expanded = await ask("expand_tool", tool_id=RENAME.id)
 
@@ -344,7 +344,7 @@ async def test_a_search_in_full_expands_as_expand_tool_does(ask: Ask, counter: C
 
 
 @pytest.mark.holds("search_tools.one-door")
-async def test_what_a_search_in_full_handed_out_is_called_in_its_trace(ask: Ask, counter: Counter) -> None:
+async def test_a_handle_from_a_search_in_full_is_called_in_the_same_trace(ask: Ask, counter: Counter) -> None:
     (full,) = (await ask("search_tools", query="rename a symbol", detail_level="full"))["results"]
     assert (await ask("call_tool", tool_id=full["handle"], arguments={CANARY: 1}))["structuredContent"] == {CANARY: 1}
 
@@ -353,7 +353,7 @@ async def test_what_a_search_in_full_handed_out_is_called_in_its_trace(ask: Ask,
 
 
 @pytest.mark.holds("search_tools.include_unavailable")
-async def test_what_cannot_be_called_is_found_on_demand_and_says_why(ask: Ask) -> None:
+async def test_unavailable_tools_are_found_only_on_request_with_a_reason(ask: Ask) -> None:
     plain = await ask("search_tools", query="print a page")
     assert LOST.id not in ids(plain)
     assert plain["unavailable"] == ["broken"]
@@ -377,7 +377,7 @@ async def test_what_cannot_be_called_is_found_on_demand_and_says_why(ask: Ask) -
     "expand.answer.result_schema",
     "pointers.tool_id",
 )
-async def test_an_expansion_has_the_whole_schemas_of_the_tool_that_was_found(ask: Ask) -> None:
+async def test_an_expansion_has_the_complete_schemas_of_the_tool(ask: Ask) -> None:
     (found,) = (await ask("search_tool_by_category", query="rename", category_path=["Coding"]))["results"]
 
     expanded = await ask("expand_tool", tool_id=found["tool_id"])
@@ -396,7 +396,7 @@ async def test_an_expansion_has_the_whole_schemas_of_the_tool_that_was_found(ask
 
 
 @pytest.mark.holds("expand.several")
-async def test_several_are_expanded_at_once_and_one_that_is_not_there_takes_none_with_it(ask: Ask) -> None:
+async def test_several_tools_are_expanded_at_once_even_if_one_is_unknown(ask: Ask) -> None:
     told = await ask("expand_tool", tool_ids=[PUT.id, "storage.nothing", RENAME.id])
 
     assert ids(told) == [PUT.id, RENAME.id]
@@ -407,9 +407,7 @@ async def test_several_are_expanded_at_once_and_one_that_is_not_there_takes_none
 
 
 @pytest.mark.holds("call.conform", "expand.answer.handle", "errors.invalid-arguments", "errors.not-expanded")
-async def test_a_tool_runs_with_arguments_of_the_schema_that_was_shown_and_with_no_others(
-    ask: Ask, counter: Counter
-) -> None:
+async def test_a_tool_runs_only_with_arguments_that_match_the_shown_schema(ask: Ask, counter: Counter) -> None:
     assert await code(ask, "call_tool", tool_id=PUT.id, arguments={"bucket": "b"}) == "NOT_EXPANDED"
     expanded = await ask("expand_tool", tool_id=PUT.id)
     shown = Schema(expanded["args_schema"])
@@ -427,7 +425,7 @@ async def test_a_tool_runs_with_arguments_of_the_schema_that_was_shown_and_with_
 
 
 @pytest.mark.holds("schemas.one-door", "pointers.everywhere", "goals.little-until-chosen", "interaction.small")
-async def test_no_answer_but_an_expansion_holds_anything_of_a_schema(ask: Ask) -> None:
+async def test_only_an_expansion_contains_parts_of_a_schema(ask: Ask) -> None:
     looks: list[tuple[str, Json]] = [
         ("list", {"path": ["Storage", "Buckets"]}),
         ("list", {"query": "upload an object"}),
@@ -453,7 +451,7 @@ async def test_no_answer_but_an_expansion_holds_anything_of_a_schema(ask: Ask) -
 
 @pytest.fixture(params=WAYS)
 async def by_category(request: pytest.FixtureRequest, counter: Counter) -> AsyncGenerator[Ask]:
-    """Asks the operations of the set `discovery`."""
+    """Ask with the operations of the set `discovery`."""
     way: Way = request.param
     async with asking(counter.crib, way, "discovery") as ask:
         yield ask
@@ -466,8 +464,8 @@ async def by_category(request: pytest.FixtureRequest, counter: Counter) -> Async
     "messages.conform",
     "operations.every-way",
 )
-async def test_the_categories_are_the_nodes_of_the_top_with_their_tools(by_category: Ask, counter: Counter) -> None:
-    for name in ("many", "login"):  # the tools of the one hang in it, those of the other elsewhere
+async def test_list_categories_shows_the_top_nodes_with_their_tools(by_category: Ask, counter: Counter) -> None:
+    for name in ("many", "login"):  # the tools of `many` are in its node, those of `login` are elsewhere
         counter.crib.registry.register_source(replace(counter.crib.view().sources[name], version="2.1.0"))
     top = counter.crib.list()
 
@@ -494,7 +492,7 @@ async def test_the_categories_are_the_nodes_of_the_top_with_their_tools(by_categ
 
 
 @pytest.mark.holds("list_categories.pages")
-async def test_categories_come_in_pages(by_category: Ask) -> None:
+async def test_list_categories_is_paged(by_category: Ask) -> None:
     (whole, rest) = await walk(by_category, "list_categories")
     pages = await walk(by_category, "list_categories", limit=2)
 
@@ -509,7 +507,7 @@ async def test_categories_come_in_pages(by_category: Ask) -> None:
 
 
 @pytest.mark.holds("search_tools.all", "search_tools.category")
-async def test_a_category_is_named_in_one_text_and_searched_without_a_query(by_category: Ask) -> None:
+async def test_a_category_can_be_a_string_and_be_searched_without_a_query(by_category: Ask) -> None:
     of_path = await by_category("search_tools", query="", category=["Storage", "Buckets"])
 
     assert ids(of_path) == [GET.id, PUT.id]
@@ -569,7 +567,7 @@ ERRORS: list[tuple[str, str, Json]] = [
     "errors.next-action",
     "errors.retryable",
 )
-async def test_every_error_has_its_code_and_a_message_and_leads_on(ask: Ask) -> None:
+async def test_every_error_has_its_code_a_message_and_a_working_next_action(ask: Ask) -> None:
     for expected, operation, arguments in ERRORS:
         told = await ask(operation, **arguments)
         error = told["error"]
@@ -585,7 +583,7 @@ async def test_every_error_has_its_code_and_a_message_and_leads_on(ask: Ask) -> 
 
 
 @pytest.mark.holds("errors.no-match-in-category.hints")
-async def test_where_nothing_matches_hints_name_categories_in_which_something_does(ask: Ask) -> None:
+async def test_no_match_in_a_category_gives_hints_at_categories_with_matches(ask: Ask) -> None:
     error = (await ask("search_tool_by_category", query="upload an object", category_path=["Coding"]))["error"]
 
     assert error["hints"] == ["These categories have matches: Storage/Buckets"]
@@ -602,7 +600,7 @@ async def test_where_nothing_matches_hints_name_categories_in_which_something_do
         (["Buckets"], ["Storage", "Buckets"]),
     ],
 )
-async def test_a_path_that_is_not_there_names_the_closest_that_is(
+async def test_an_unknown_path_is_answered_with_the_closest_existing_path(
     path: list[str], closest: list[str], ask: Ask
 ) -> None:
     error = (await ask("list", path=path))["error"]
@@ -612,7 +610,7 @@ async def test_a_path_that_is_not_there_names_the_closest_that_is(
 
 
 @pytest.mark.holds("errors.unknown-path.closest")
-async def test_a_path_like_no_other_names_the_top(ask: Ask) -> None:
+async def test_an_unknown_path_without_similar_paths_is_answered_with_the_top_level(ask: Ask) -> None:
     error = (await ask("list", path=["xyzzy"]))["error"]
 
     assert all(name in error["hints"][0] for name in ("Coding", "Storage", "User"))
@@ -620,7 +618,7 @@ async def test_a_path_like_no_other_names_the_top(ask: Ask) -> None:
 
 
 @pytest.mark.holds("errors.leak-nothing", "errors.tool-not-found")
-async def test_a_hidden_tool_is_told_of_in_the_words_of_one_that_never_was(ask: Ask) -> None:
+async def test_a_hidden_tool_gets_the_same_errors_as_an_unknown_tool(ask: Ask) -> None:
     for operation, named in [("expand_tool", "{}"), ("call_tool", "{}"), ("call_tool", "{}@000000000000")]:
         told = [json.dumps(await ask(operation, tool_id=named.format(name))) for name in (HIDDEN.id, "vault.faked")]
         assert told[0].replace(HIDDEN.id, "").replace(" empty", "") == told[1].replace("vault.faked", "").replace(
@@ -632,7 +630,7 @@ async def test_a_hidden_tool_is_told_of_in_the_words_of_one_that_never_was(ask: 
 
 
 @pytest.mark.holds("errors.rate-limited", "errors.next-action")
-async def test_a_call_too_many_is_told_when_to_come_back(ask: Ask, counter: Counter) -> None:
+async def test_a_rate_limited_call_says_when_to_retry(ask: Ask, counter: Counter) -> None:
     counter.crib.dispatcher.runner.limits.rate = Rate(1, 1)
     call = {"tool_id": PUT.handle, "arguments": {"bucket": "b"}}
     assert "error" not in await ask("call_tool", **call)
@@ -646,11 +644,11 @@ async def test_a_call_too_many_is_told_when_to_come_back(ask: Ask, counter: Coun
     assert len(counter.storage.calls) == 1
 
 
-# -- all of it --------------------------------------------------------------------------------------------------------
+# -- all operations ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.holds("operations.few", "messages.conform")
-async def test_every_operation_that_a_model_is_given_is_answered_as_its_schema_says(ask: Ask) -> None:
+async def test_every_operation_answers_according_to_its_schema(ask: Ask) -> None:
     requests: dict[str, Json] = {
         "list": {},
         "search_tools": {"query": "object"},
@@ -669,7 +667,7 @@ async def test_every_operation_that_a_model_is_given_is_answered_as_its_schema_s
 
 
 @pytest.mark.holds("operations.every-way")
-async def test_python_mcp_and_http_give_one_answer(counter: Counter) -> None:
+async def test_python_mcp_and_http_give_the_same_answers(counter: Counter) -> None:
     requests = [(operation, arguments) for _, operation, arguments in ERRORS if operation in LOOKING]
     requests += [
         ("list", {}),
@@ -686,7 +684,7 @@ async def test_python_mcp_and_http_give_one_answer(counter: Counter) -> None:
 
 
 @pytest.mark.holds("call.not-needed")
-async def test_operations_that_look_need_none_that_calls(ask: Ask, counter: Counter) -> None:
+async def test_discovery_works_without_call_operations(ask: Ask, counter: Counter) -> None:
     top = await ask("list", query="objects")
     found = await ask("search_tool_by_category", query="upload", category_path=top["nodes"][0]["path"])
     assert (await ask("expand_tool", tool_id=ids(found)[0]))["args_schema"] == PUT.input_schema

@@ -1,4 +1,4 @@
-"""The document on the tool registry: each limitation that it names is gone, and each thing it decides is there."""
+"""The document on the tool registry: each limitation that it names is resolved, and each decision is implemented."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ FILE = ToolMetadata(
 
 
 def crib_with_file() -> Toolcrib:
-    """With the document's own example."""
+    """A crib with the example tool of the document."""
     crib = Toolcrib()
     crib.add(file, metadata=FILE, input_schema=FILE_SCHEMA)
     return crib
@@ -79,10 +79,10 @@ def tool(tool_id: str, *, category: str = "", optionality: Optionality = Optiona
     return Tool(source, name, f"Does {name}.", metadata=metadata)
 
 
-# -- "Context": what was missing --------------------------------------------------------------------------------------
+# -- "Context": limitations -------------------------------------------------------------------------------------------
 
 
-async def test_1_a_model_is_told_types_required_fields_and_valid_values_and_held_to_them() -> None:
+async def test_1_schemas_are_shown_to_models_and_enforced() -> None:
     crib = crib_with_file()
 
     expansion = crib.expand_tool("functions.file")
@@ -106,7 +106,7 @@ def test_2_tools_are_required_optional_or_conditional() -> None:
         assert [found.id for found in registry.list_by_optionality(each)] == [f"t.{each.value}"]
 
 
-async def test_3_tools_come_change_and_go_while_the_program_runs() -> None:
+async def test_3_tools_can_be_added_changed_and_removed_at_run_time() -> None:
     crib = Toolcrib()
     async with crib:
         added = crib.tool_of(crib.add(plain_tool("late", "Winds the clock.", lambda _: "wound")))
@@ -120,7 +120,7 @@ async def test_3_tools_come_change_and_go_while_the_program_runs() -> None:
         assert crib.registry.list() == ()
 
 
-def test_4_tools_are_organised_by_function() -> None:
+def test_4_tools_are_organized_by_category() -> None:
     crib = crib_with_file()
     crib.add(plain_tool("git", "Version control.", lambda _: ""), metadata=ToolMetadata(category=("vcs",)))
 
@@ -129,7 +129,7 @@ def test_4_tools_are_organised_by_function() -> None:
     assert {node["path"][0] for node in crib.list().to_wire()["nodes"]} >= {"code", "vcs"}
 
 
-async def test_5_what_is_registered_once_is_there_for_every_agent_and_for_the_mcp_server() -> None:
+async def test_5_a_tool_registered_once_is_available_to_all_agents_and_over_mcp() -> None:
     crib = crib_with_file()
     agents = [CallContext(Principal(name)) for name in ("builder", "reviewer")]
 
@@ -152,7 +152,7 @@ def struct(name: str) -> list[str]:
 
 
 @FROM_THE_DOCUMENT
-def test_metadata_has_every_field_and_value_that_the_document_gives_it() -> None:
+def test_metadata_has_every_field_and_value_of_the_document() -> None:
     assert {*struct("ToolMetadata")} - {"schema"} <= KEYS.keys(), "the schema is the tool's own"
     assert struct("ToolExample") == [field.name for field in fields(ToolExample)]
     assert re.findall(r'ToolOptionality = "(\w+)"', DOCUMENT.read_text()) == [each.value for each in Optionality]
@@ -177,7 +177,7 @@ def test_the_registry_has_every_operation_of_the_document() -> None:
     assert re.findall(r"func \(r \*ToolRegistry\) (\w+)\(", DOCUMENT.read_text()) == [*OPERATIONS]
 
 
-def test_every_operation_of_the_registry_does_what_its_name_says() -> None:
+def test_every_registry_operation_works_as_documented() -> None:
     registry, told = ToolRegistry(), list[Event]()
     commit = tool("git.commit", category="vcs", optionality=Optionality.REQUIRED)
     registry.subscribe(told.append)
@@ -209,7 +209,7 @@ def test_every_operation_of_the_registry_does_what_its_name_says() -> None:
 
 
 @FROM_THE_DOCUMENT
-def test_the_categories_of_the_document_are_described_wherever_a_tool_hangs_in_one() -> None:
+def test_the_standard_categories_of_the_document_have_descriptions() -> None:
     rows = re.findall(r"^\| `(\w+)` \| .* \| .* \|$", DOCUMENT.read_text(), re.MULTILINE)
     assert rows == [*STANDARD]
 
@@ -219,7 +219,7 @@ def test_the_categories_of_the_document_are_described_wherever_a_tool_hangs_in_o
 
 
 @FROM_THE_DOCUMENT
-def test_the_bundles_of_the_document_are_there_with_their_entries() -> None:
+def test_the_bundles_of_the_document_exist_with_their_entries() -> None:
     written = re.findall(
         r'&ToolBundle\{\s*Name:\s*"(\w+)",.*?Required:\s*\[\]string\{(.*?)\},\s*Optional:\s*\[\]string\{(.*?)\}',
         DOCUMENT.read_text(),
@@ -233,7 +233,7 @@ def test_the_bundles_of_the_document_are_there_with_their_entries() -> None:
     assert len(documented) == 2
 
 
-def test_a_session_is_given_exactly_the_tools_of_its_bundle() -> None:
+def test_a_session_with_a_bundle_has_exactly_its_tools() -> None:
     crib = crib_with_file()
     crib.add(plain_tool("git", "Version control.", lambda _: ""))
     crib.add(plain_tool("calendar", "Dates.", lambda _: ""))
@@ -242,7 +242,7 @@ def test_a_session_is_given_exactly_the_tools_of_its_bundle() -> None:
     assert set(crib.session(bundle="mine").view().tools) == {"functions.file", "functions.git"}
 
 
-async def test_the_mcp_server_lists_from_the_registry_with_schema_category_and_optionality() -> None:
+async def test_the_mcp_server_lists_tools_with_schema_category_and_optionality() -> None:
     crib = crib_with_file()
 
     async with crib, Gateway(crib, Config(Path("mcp.json")), principal=LOCAL, exposed=ALL) as gateway:
@@ -259,7 +259,7 @@ async def test_the_mcp_server_lists_from_the_registry_with_schema_category_and_o
 # -- "Consequences" ---------------------------------------------------------------------------------------------------
 
 
-def test_a_tool_without_metadata_is_wrapped_and_taken_as_it_is() -> None:
+def test_a_tool_without_metadata_is_accepted() -> None:
     crib = Toolcrib()
     legacy = crib.tool_of(crib.add(plain_tool("logit", "Guides what is generated.", lambda arguments: arguments)))
 
@@ -267,7 +267,7 @@ def test_a_tool_without_metadata_is_wrapped_and_taken_as_it_is() -> None:
     assert crib.registry.get("functions.logit") is legacy
 
 
-def test_a_schema_that_does_not_match_its_implementation_is_refused() -> None:
+def test_a_schema_that_disagrees_with_its_function_is_refused() -> None:
     drifted = {**FILE_SCHEMA, "properties": {**FILE_SCHEMA["properties"], "mode": {"type": "string"}}}
 
     with pytest.raises(InvalidTool, match="the schema has `mode`, which the callable does not accept"):

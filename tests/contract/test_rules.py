@@ -1,4 +1,4 @@
-"""The five rules that the protocol has for models, in both forms, for every set of operations that a model is given."""
+"""The five rules for models, in short and full instructions, for every set of operations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEARCHES = {"search_tools", "search_nodes", "search_tool_by_category"}
 
 
 def rules(exposed: Sequence[str], *, full: bool) -> list[set[str]]:
-    """The words of each."""
+    """Return the set of words of each rule."""
     text = instructions(exposed, [Top("git")], full=full).partition("\n\n")[0]
     return [set(re.findall("[a-z_]+", rule.lower())) for rule in text.splitlines()]
 
@@ -31,7 +31,7 @@ def rules(exposed: Sequence[str], *, full: bool) -> list[set[str]]:
 @pytest.mark.holds("rules.look-first")
 @both_forms
 @every_set
-def test_nothing_is_to_be_assumed_before_it_was_looked_for(exposed: Sequence[str], full: bool) -> None:
+def test_a_model_is_told_to_look_for_tools_instead_of_assuming_them(exposed: Sequence[str], full: bool) -> None:
     looking = {"list", "list_categories"} & {*exposed}
 
     assert looking
@@ -41,7 +41,7 @@ def test_nothing_is_to_be_assumed_before_it_was_looked_for(exposed: Sequence[str
 @pytest.mark.holds("rules.top-down")
 @both_forms
 @every_set
-def test_a_model_is_to_go_down_from_the_top(exposed: Sequence[str], full: bool) -> None:
+def test_a_model_is_told_to_browse_from_the_top(exposed: Sequence[str], full: bool) -> None:
     looking = {"list", "list_categories"} & {*exposed}
 
     assert any({*looking, "top"} <= rule for rule in rules(exposed, full=full))
@@ -50,7 +50,7 @@ def test_a_model_is_to_go_down_from_the_top(exposed: Sequence[str], full: bool) 
 @pytest.mark.holds("rules.escape-hatch")
 @both_forms
 @every_set
-def test_whoever_finds_no_way_down_is_to_search(exposed: Sequence[str], full: bool) -> None:
+def test_a_model_is_told_to_search_if_browsing_fails(exposed: Sequence[str], full: bool) -> None:
     told = rules(exposed, full=full)
 
     assert any("search_tools" in rule and rule & {"want", "words"} for rule in told)
@@ -61,7 +61,7 @@ def test_whoever_finds_no_way_down_is_to_search(exposed: Sequence[str], full: bo
 @pytest.mark.holds("rules.expand-first")
 @both_forms
 @every_set
-def test_a_tool_is_to_be_expanded_before_it_is_called(exposed: Sequence[str], full: bool) -> None:
+def test_a_model_is_told_to_expand_a_tool_before_calling_it(exposed: Sequence[str], full: bool) -> None:
     (rule,) = [rule for rule in rules(exposed, full=full) if {"expand_tool", "handle"} <= rule]
 
     assert rule & {"before", "never"}
@@ -71,14 +71,14 @@ def test_a_tool_is_to_be_expanded_before_it_is_called(exposed: Sequence[str], fu
 @pytest.mark.holds("rules.follow-errors")
 @both_forms
 @every_set
-def test_what_an_error_says_is_to_be_followed(exposed: Sequence[str], full: bool) -> None:
+def test_a_model_is_told_to_follow_hints_and_next_actions_of_errors(exposed: Sequence[str], full: bool) -> None:
     assert any({"error", "hints", "next_action"} <= rule for rule in rules(exposed, full=full))
 
 
 @pytest.mark.holds("rules.told")
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", SETS)
-async def test_a_client_is_told_the_rules_for_the_operations_that_it_has(name: str) -> None:
+async def test_a_client_gets_the_instructions_for_its_operations(name: str) -> None:
     crib = Toolcrib()
     gateway = Gateway(crib, Config(Path("mcp.json")), principal=LOCAL, exposed=name)
     async with crib, gateway, Client(gateway.server) as client:

@@ -1,4 +1,4 @@
-"""The published schemas, the OpenAPI document and the definitions over MCP take exactly what the operations take."""
+"""The published schemas, the OpenAPI document and the MCP definitions accept exactly what the operations accept."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DOCUMENTS_OWN: list[tuple[str, str]] = [
 
 
 def published(operation: str) -> dict[str, Schema]:
-    """What takes the arguments of `operation`, by where it is published."""
+    """Return the schemas of the arguments of `operation`, by the place of publication."""
     components = openapi(asks=False, url="http://localhost")["components"]
     (mcp,) = operation_tools([operation])
     return {
@@ -63,7 +63,7 @@ PUBLISHED = {operation: published(operation) for operation in OPERATIONS}
 
 
 def takes(operation: str, arguments: Json) -> bool:
-    """Whether the operation itself takes them."""
+    """Return whether the operation accepts the arguments."""
     try:
         checked(VIEW, OPERATION_TABLE[operation], arguments)
     except InvalidArguments:
@@ -73,16 +73,14 @@ def takes(operation: str, arguments: Json) -> bool:
 
 @pytest.mark.holds("messages.conform", "category-search.cursor")
 @pytest.mark.parametrize(("operation", "request_text"), DOCUMENTS_OWN)
-def test_the_requests_of_the_protocols_examples_match_everything_that_is_published(
-    operation: str, request_text: str
-) -> None:
+def test_the_example_requests_of_the_protocol_match_every_published_schema(operation: str, request_text: str) -> None:
     arguments = json.loads(request_text)
     assert takes(operation, arguments)
     assert [where for where, schema in PUBLISHED[operation].items() if not schema.is_valid(arguments)] == []
 
 
 @pytest.mark.parametrize(("operation", "arguments"), EXCHANGES)
-def test_an_optional_argument_may_be_null_everywhere(operation: str, arguments: Json) -> None:
+def test_an_optional_argument_may_be_null_in_every_published_schema(operation: str, arguments: Json) -> None:
     (definition,) = operation_tools([operation])
     optional = {*definition.input_schema["properties"]} - {*definition.input_schema.get("required", ())}
     nulls = {**dict.fromkeys(optional), **arguments}
@@ -100,19 +98,19 @@ ANYTHING = st.sampled_from(
 @pytest.mark.holds("messages.strict")
 @settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(OPERATIONS), st.data())
-def test_what_an_operation_takes_and_what_is_published_are_the_same(operation: str, data: st.DataObject) -> None:
+def test_an_operation_accepts_exactly_what_its_published_schemas_accept(operation: str, data: st.DataObject) -> None:
     (definition,) = operation_tools([operation])
     names = [*definition.input_schema["properties"], "zebra"]
     arguments = data.draw(st.dictionaries(st.sampled_from(names), ANYTHING))
     if arguments.get("zebra", 1) is None:
-        del arguments["zebra"]  # an unknown argument that is null says nothing, so the operation lets it pass
+        del arguments["zebra"]  # the operation ignores an unknown argument that is null
     if operation in CALLS and not isinstance(arguments.get("arguments"), dict | None):
-        del arguments["arguments"]  # what is wrong with those is for the tool's own schema to say
+        del arguments["arguments"]  # these are checked by the tool's own schema
     said = {where: schema.is_valid(arguments) for where, schema in PUBLISHED[operation].items()}
     assert said == dict.fromkeys(said, takes(operation, arguments))
 
 
-def test_no_reference_has_other_keywords_next_to_it() -> None:
+def test_references_have_no_sibling_keywords() -> None:
     """json-schema-to-typescript reads only the other keywords, and other generators read only the reference."""
 
     def references(value: object) -> Iterator[Json]:
@@ -135,7 +133,7 @@ def test_no_reference_has_other_keywords_next_to_it() -> None:
         assert [each for each in found if [*each] != ["$ref"]] == []
 
 
-def test_a_found_tool_is_only_taken_for_what_its_detail_level_gives() -> None:
+def test_a_found_tool_must_have_exactly_the_members_of_its_detail_level() -> None:
     results = Schema(message_schema(OPERATION_TABLE["search_tools"].response_name))
     page: dict[str, Any] = {"next_cursor": None}
     pointer = {"tool_id": "git.log", "path": ["git"], "summary": "Show changes."}
@@ -145,7 +143,7 @@ def test_a_found_tool_is_only_taken_for_what_its_detail_level_gives() -> None:
     assert not results.is_valid({**page, "results": [{**pointer, "handle": "git.log@1"}]})
 
 
-def test_the_requests_and_answers_in_the_documentation_match_the_schemas() -> None:
+def test_the_exchanges_in_the_documentation_match_the_schemas() -> None:
     *exchanges, (_, _, error), (_, _, problem) = asked()
 
     assert {operation for operation, _, _ in exchanges} == {*OPERATIONS}
@@ -158,7 +156,7 @@ def test_the_requests_and_answers_in_the_documentation_match_the_schemas() -> No
 
 
 @pytest.mark.holds("messages.conform")
-def test_an_error_over_http_is_a_problem_of_the_schema_and_nothing_else_is() -> None:
+def test_an_http_error_matches_the_problem_schema_and_other_errors_do_not() -> None:
     schema = Schema(message_schema("Problem"))
     refused = RefusedRequest(HTTPStatus.NOT_FOUND, "There is nothing here.", hints=["See /openapi.json."]).to_wire()
     failed = problem_of(InvalidArguments("No.", next_action=NextAction("list"), details={"violations": []}))[1]
@@ -171,7 +169,7 @@ def test_an_error_over_http_is_a_problem_of_the_schema_and_nothing_else_is() -> 
 
 
 @pytest.mark.parametrize("query", ["!!!", " ", "?", "📁", "!" * 2_000 + " commit"])
-def test_a_query_without_letters_and_digits_asks_for_all(query: str) -> None:
+def test_a_query_without_letters_and_digits_returns_all_tools(query: str) -> None:
     async def found(operation: str, **arguments: Any) -> list[str]:
         answer = (await Dispatcher().perform(VIEW, CallContext(), operation, {"query": query, **arguments})).to_wire()
         assert "hints" not in answer

@@ -1,4 +1,4 @@
-"""The three ways to ask an operation, which look alike from here: an answer or an error, as JSON."""
+"""Three ways to call an operation, with one interface: an answer or an error as JSON."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _ERROR_MEMBERS = ("code", "message", "hints", "next_action", "retryable", "detai
 
 
 class Ask(Protocol):
-    """Sends an operation; gives its answer, or the error in its place."""
+    """Calls an operation, and returns its answer or its error."""
 
     def __call__(self, operation: str, /, **arguments: Any) -> Awaitable[Json]: ...
 
 
 @asynccontextmanager
 async def asking(crib: Toolcrib, way: Way, exposed: str = "full") -> AsyncGenerator[Ask]:
-    """Over MCP and HTTP through a real port; `exposed`: the set of operations that is given over MCP."""
+    """Ask in the given way; MCP and HTTP use a real port, and `exposed` is the set of operations over MCP."""
     if way == "Python":
         yield _by_python(crib)
         return
@@ -50,7 +50,7 @@ async def asking(crib: Toolcrib, way: Way, exposed: str = "full") -> AsyncGenera
 
 @asynccontextmanager
 async def _served(crib: Toolcrib, exposed: str) -> AsyncGenerator[str]:
-    """Where it is served."""
+    """Serve the crib, and yield the base URL."""
     addresses: list[str] = []
     listening = anyio.Event()
 
@@ -63,7 +63,7 @@ async def _served(crib: Toolcrib, exposed: str) -> AsyncGenerator[str]:
         tasks.start_soon(lambda: serve_http(crib, config, anywhere, told, exposed=exposed))
         await listening.wait()
         yield addresses[0]
-        signal.raise_signal(signal.SIGTERM)  # its own way to end, which closes the port
+        signal.raise_signal(signal.SIGTERM)  # the regular way to end, which closes the port
 
 
 def _by_python(crib: Toolcrib) -> Ask:
