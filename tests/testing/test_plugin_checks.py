@@ -1,4 +1,4 @@
-"""The published contract check of plugins: it passes one that keeps its promises, and names each that is broken."""
+"""The published contract check of plugins: a correct plugin passes, and each broken rule is named."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOUBLE = Tool("kept", "double", "Double a number.", input_schema=NUMBER, output_
 
 
 class Kept(Plugin):
-    """Keeps every promise."""
+    """A plugin that follows the contract."""
 
     name = "kept"
     version = "1"
@@ -34,7 +34,7 @@ class Kept(Plugin):
 
 
 class KeptAsync(Kept):
-    """The same on the event loop."""
+    """A correct plugin whose `execute` runs on the event loop."""
 
     async def execute(self, tool_name: str, arguments: Mapping[str, Any], context: CallContext) -> Any:
         return {"doubled": 2 * arguments["number"]}
@@ -46,11 +46,11 @@ async def check(make: Callable[[], Plugin], **more: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [Kept, KeptAsync])
-async def test_a_plugin_that_keeps_its_promises_passes(kind: type[Plugin]) -> None:
+async def test_a_correct_plugin_passes_the_contract_check(kind: type[Plugin]) -> None:
     await check(kind)
 
 
-# -- what it says of itself -------------------------------------------------------------------------------------------
+# -- its attributes ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_a_plugin_that_keeps_its_promises_passes(kind: type[Plugin]) -> No
         ("availability_hint", 3, "`availability_hint` must be a string"),
     ],
 )
-async def test_its_words_are_texts_that_say_something(key: str, value: object, complaint: str) -> None:
+async def test_an_invalid_or_empty_attribute_of_a_plugin_fails(key: str, value: object, complaint: str) -> None:
     def make() -> Plugin:
         plugin = Kept()
         setattr(plugin, key, value)
@@ -75,7 +75,7 @@ async def test_its_words_are_texts_that_say_something(key: str, value: object, c
         await check(make)
 
 
-async def test_it_has_a_name_at_all() -> None:
+async def test_a_plugin_without_a_name_fails() -> None:
     class Nameless(Plugin):
         def tools(self) -> Sequence[Tool]:
             return []
@@ -87,7 +87,7 @@ async def test_it_has_a_name_at_all() -> None:
         await check(Nameless)
 
 
-async def test_what_makes_it_gives_a_plugin() -> None:
+async def test_a_factory_that_does_not_return_a_plugin_fails() -> None:
     with pytest.raises(AssertionError, match="returns a dict and not a `Plugin`"):
         await check(cast("Any", dict))
 
@@ -96,7 +96,7 @@ async def test_what_makes_it_gives_a_plugin() -> None:
     ("is_available", "complaint"),
     [(False, "not available here.*Start it first"), (None, "returns a NoneType and not a bool")],
 )
-async def test_it_says_whether_it_is_available_and_is_so_here(is_available: Any, complaint: str) -> None:
+async def test_a_plugin_that_is_unavailable_or_returns_no_bool_fails(is_available: Any, complaint: str) -> None:
     class Away(Kept):
         availability_hint = "Start it first."
 
@@ -123,7 +123,7 @@ async def test_it_says_whether_it_is_available_and_is_so_here(is_available: Any,
         ([], "tool `double` not found"),
     ],
 )
-async def test_its_tools_can_all_be_offered(tools: list[Any], complaint: str) -> None:
+async def test_a_plugin_with_an_invalid_list_of_tools_fails(tools: list[Any], complaint: str) -> None:
     class Odd(Kept):
         def tools(self) -> Sequence[Tool]:
             return tools
@@ -132,7 +132,7 @@ async def test_its_tools_can_all_be_offered(tools: list[Any], complaint: str) ->
         await check(Odd)
 
 
-async def test_its_tools_are_the_same_whenever_it_is_asked() -> None:
+async def test_a_plugin_whose_tools_differ_between_calls_fails() -> None:
     class Fickle(Kept):
         asked = 0
 
@@ -144,7 +144,7 @@ async def test_its_tools_are_the_same_whenever_it_is_asked() -> None:
         await check(Fickle)
 
 
-async def test_two_of_a_kind_offer_the_same() -> None:
+async def test_two_instances_of_a_plugin_with_different_tools_fail() -> None:
     made: list[str] = []
 
     class Counted(Kept):
@@ -159,7 +159,7 @@ async def test_two_of_a_kind_offer_the_same() -> None:
         await check(Counted)
 
 
-async def test_the_arguments_to_check_with_are_those_of_the_tool() -> None:
+async def test_arguments_that_do_not_match_the_input_schema_fail() -> None:
     with pytest.raises(AssertionError, match="do not match the input schema of `double`"):
         await check(Kept, arguments={"number": "one"})
 
@@ -168,7 +168,7 @@ async def test_the_arguments_to_check_with_are_those_of_the_tool() -> None:
 
 
 class Answering(Kept):
-    """Answers otherwise than it should."""
+    """A plugin with a wrong answer."""
 
     def __init__(self, answer: Callable[[Mapping[str, Any]], Any]) -> None:
         self.answer = answer
@@ -200,7 +200,7 @@ last: list[Mapping[str, Any]] = [{"number": 1}]
 
 
 def mixes_up(arguments: Mapping[str, Any]) -> Any:
-    """The answer to the call before it, where that was another and both run at once."""
+    """Answer with the result of the previous call."""
     last.append(arguments)
     return {"doubled": 2 * last[-2]["number"]}
 
@@ -217,6 +217,8 @@ def mixes_up(arguments: Mapping[str, Any]) -> Any:
         (mixes_up, "answer"),
     ],
 )
-async def test_its_answers_are_answers(answer: Callable[[Mapping[str, Any]], Any], complaint: str) -> None:
+async def test_a_plugin_with_an_invalid_answer_fails(
+    answer: Callable[[Mapping[str, Any]], Any], complaint: str
+) -> None:
     with pytest.raises(AssertionError, match=complaint):
         await check(lambda: Answering(answer), **({} if answer is mixes_up else {"other_arguments": None}))

@@ -1,4 +1,4 @@
-"""The source for tests keeps the contract of sources, and does what it is told."""
+"""The scripted source for tests: it follows the contract of sources and its script."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.anyio
 ECHO = tool("scripted.echo")
 
 
-async def test_it_keeps_the_contract_of_sources() -> None:
+async def test_a_scripted_source_passes_the_source_contract() -> None:
     await check_source(
         lambda: ScriptedSource("scripted", [ECHO]), tool="echo", arguments={"a": 1}, other_arguments={"a": 2}
     )
 
 
-async def test_it_answers_as_it_was_told_and_remembers_what_it_was_asked() -> None:
+async def test_a_scripted_source_answers_as_scripted_and_records_its_calls() -> None:
     source = ScriptedSource(
         "scripted",
         [ECHO, tool("scripted.fixed"), tool("scripted.broken")],
@@ -43,7 +43,7 @@ async def test_it_answers_as_it_was_told_and_remembers_what_it_was_asked() -> No
     assert source.calls == [("echo", {"a": 1}), ("fixed", {}), ("broken", {"b": 2})]
 
 
-async def test_while_it_fails_it_neither_lists_nor_answers() -> None:
+async def test_a_failing_scripted_source_neither_lists_nor_answers() -> None:
     source = ScriptedSource("scripted", [ECHO])
     source.failure = SourceUnavailable("Away.")
     with pytest.raises(SourceUnavailable):
@@ -56,7 +56,7 @@ async def test_while_it_fails_it_neither_lists_nor_answers() -> None:
     assert (await source.list_tools()).tools == (ECHO,)
 
 
-async def test_who_waits_for_changes_is_told_of_another_offer_and_of_the_end() -> None:
+async def test_a_listener_is_told_of_each_new_offer_and_of_the_end() -> None:
     source = ScriptedSource("scripted")
     offers: list[int] = []
 

@@ -1,4 +1,4 @@
-"""The published contract checks of stores: they pass all that are shipped, and name each promise that is broken."""
+"""The published contract checks of stores: all shipped stores pass, and each broken rule is named."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolcrib.testing.stores import check_approvals, check_definitions, check_re
 
 
 @pytest.mark.anyio
-async def test_the_stores_of_approvals_that_are_shipped_keep_their_promises(tmp_path: Path) -> None:
+async def test_the_shipped_approval_stores_pass_their_contract_check(tmp_path: Path) -> None:
     await check_approvals(lambda: ApprovalStore(tmp_path / "approvals.sqlite"))
     memory = MemoryApprovals()
     await check_approvals(lambda: memory)
@@ -31,7 +31,7 @@ class Approving(MemoryApprovals):
         return True
 
 
-class OfAnybody(MemoryApprovals):
+class IgnoringPrincipal(MemoryApprovals):
     async def holds(self, principal: str, tool_id: str, definition: str) -> bool:
         return any((each, tool_id, definition) in self._kept for each in ("ada", "grace", principal))
 
@@ -51,18 +51,18 @@ class Forgetting(MemoryApprovals):
     ("store", "complaint"),
     [
         (Approving(), "never approved by anyone"),
-        (OfAnybody(), "is approved, but only"),
+        (IgnoringPrincipal(), "is approved, but only"),
         (Joining(), "is approved, but only"),
         (Forgetting(), "concurrent approvals were lost"),
     ],
 )
-async def test_a_store_of_approvals_that_breaks_a_promise_is_caught(store: MemoryApprovals, complaint: str) -> None:
+async def test_an_approval_store_that_breaks_the_contract_fails(store: MemoryApprovals, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         await check_approvals(lambda: store)
 
 
 @pytest.mark.anyio
-async def test_approvals_that_do_not_last_are_caught() -> None:
+async def test_approvals_that_do_not_persist_fail() -> None:
     with pytest.raises(AssertionError, match="opened again"):
         await check_approvals(MemoryApprovals)
 
@@ -87,7 +87,7 @@ class MemoryDefinitions:
         self.kept.pop(key, None)
 
 
-def test_the_store_of_definitions_that_is_shipped_keeps_its_promises(tmp_path: Path) -> None:
+def test_the_shipped_definition_store_passes_its_contract_check(tmp_path: Path) -> None:
     with ExitStack() as opened:
         check_definitions(lambda: opened.enter_context(DefinitionStore(tmp_path / "definitions.sqlite")))
     memory = MemoryDefinitions()
@@ -121,7 +121,7 @@ class Rounding(MemoryDefinitions):
 
 class Keeping(MemoryDefinitions):
     def forget(self, key: str) -> None:
-        """Not at all."""
+        """Do nothing."""
 
 
 class Emptying(MemoryDefinitions):
@@ -141,12 +141,12 @@ class Emptying(MemoryDefinitions):
         (Emptying(), "deleting an entry changes a different entry"),
     ],
 )
-def test_a_store_of_definitions_that_breaks_a_promise_is_caught(store: MemoryDefinitions, complaint: str) -> None:
+def test_a_definition_store_that_breaks_the_contract_fails(store: MemoryDefinitions, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_definitions(lambda: store)
 
 
-def test_definitions_that_do_not_last_are_caught() -> None:
+def test_definitions_that_do_not_persist_fail() -> None:
     with pytest.raises(AssertionError, match="opened again"):
         check_definitions(MemoryDefinitions)
 
@@ -154,7 +154,7 @@ def test_definitions_that_do_not_last_are_caught() -> None:
 # -- registrations ----------------------------------------------------------------------------------------------------
 
 
-def test_the_store_of_registrations_that_is_shipped_keeps_its_promises(tmp_path: Path) -> None:
+def test_the_shipped_registration_store_passes_its_contract_check(tmp_path: Path) -> None:
     path = tmp_path / "registrations.sqlite"
     check_registrations(lambda: RegistrationStore(path))
     check_registrations(lambda: RegistrationStore(path, tmp_path / "mcp.json"))
@@ -164,7 +164,7 @@ Rows = tuple[Registration, ...]
 
 
 class Broken(RegistrationStore):
-    """Whole, until one of its methods is another."""
+    """A correct store, until a subclass overrides a method."""
 
 
 class SameVersion(Broken):
@@ -224,7 +224,7 @@ class Halfway(Broken):
 
 class Racing(Broken):
     def update(self, change: Change) -> Rows:
-        """From what was there before anybody could come between."""
+        """Compute the change outside of the transaction, so that a concurrent change is lost."""
         wanted: Iterable[Registration] = [*change(self.all())]
         return super().update(lambda _: wanted)
 
@@ -243,7 +243,7 @@ class Racing(Broken):
         (Racing, "concurrent changes was lost"),
     ],
 )
-def test_a_store_of_registrations_that_breaks_a_promise_is_caught(
+def test_a_registration_store_that_breaks_the_contract_fails(
     kind: Callable[[Path], RegistrationStore], complaint: str, tmp_path: Path
 ) -> None:
     with pytest.raises(AssertionError, match=complaint):

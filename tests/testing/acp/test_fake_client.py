@@ -1,4 +1,4 @@
-"""The fake editor does over a real stream what an editor does, and what it is told to do wrong, as an agent sees it."""
+"""The fake editor over a real stream: the behaviour of an editor and scripted faults, as an agent sees them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ OPTIONS = [
 
 
 class TinyAgent:
-    """An agent on the SDK that does in each prompt what a test wants; `heard` is what the editor told it."""
+    """An SDK agent that runs a function of the test in each prompt. `heard` lists the messages of the editor."""
 
     def __init__(self, act: Act) -> None:
         self._act = act
@@ -129,11 +129,11 @@ class TinyAgent:
 
 
 async def nothing(client: acp.Client, session: str) -> None:
-    """An agent that needs no editor."""
+    """The act of an agent that needs no editor."""
 
 
 async def played(client: FakeAcpClient, act: Act) -> Any:
-    """What an agent's act gave, in a prompt of its own; what it raised is raised."""
+    """Run `act` of an agent in its own prompt. Return its result, or raise its error."""
     given: list[Any] = []
 
     async def kept(port: acp.Client, session: str) -> None:
@@ -151,16 +151,16 @@ async def played(client: FakeAcpClient, act: Act) -> Any:
 
 
 async def refusal(client: FakeAcpClient, act: Act) -> int:
-    """The code of the error that an agent's act was answered with."""
+    """Return the code of the error that answers an agent's act."""
     with pytest.raises(acp.RequestError) as refused:
         await played(client, act)
     return refused.value.code
 
 
-# What it offers
+# Capabilities
 
 
-async def test_the_agent_is_told_what_the_editor_offers_and_who_it_is() -> None:
+async def test_the_agent_receives_the_capabilities_and_the_name_of_the_editor() -> None:
     agent = TinyAgent(nothing)
     client = FakeAcpClient(
         read_text_file=True, terminal=True, discovery=True, info=Implementation(name="ed", version="7")
@@ -179,7 +179,7 @@ async def test_the_agent_is_told_what_the_editor_offers_and_who_it_is() -> None:
     }
 
 
-async def test_an_editor_without_a_word_on_discovery_offers_it_where_it_has_tools() -> None:
+async def test_an_editor_with_tools_offers_discovery_by_default() -> None:
     assert FakeAcpClient().capabilities.field_meta is None
     assert FakeAcpClient(tools=[{"name": "lint"}]).capabilities.field_meta == {"toolcrib": {"discoverTools": True}}
     assert FakeAcpClient(tools=[{"name": "lint"}], discovery=False).capabilities.field_meta is None
@@ -200,11 +200,11 @@ NEEDS_AN_OFFER: list[Act] = [
 
 
 @pytest.mark.parametrize("act", NEEDS_AN_OFFER)
-async def test_what_is_not_offered_is_refused(act: Act) -> None:
+async def test_a_method_that_is_not_offered_is_refused(act: Act) -> None:
     assert await refusal(FakeAcpClient(files={"/a": "text"}), act) == -32601
 
 
-async def test_capabilities_that_are_given_whole_decide_what_is_offered() -> None:
+async def test_explicit_capabilities_decide_what_is_offered() -> None:
     client = FakeAcpClient(capabilities=ClientCapabilities(terminal=True), commands={"true": ScriptedCommand()})
     created = await played(client, lambda port, session: port.create_terminal(session_id=session, command="true"))
     assert created.terminal_id == "terminal-1"
@@ -217,7 +217,7 @@ async def test_capabilities_that_are_given_whole_decide_what_is_offered() -> Non
     ("line", "limit", "read"),
     [(None, None, "1\n2\r\n3\f4"), (2, None, "2\r\n3\f4"), (2, 1, "2\r\n"), (None, 1, "1\n"), (9, 1, ""), (1, 0, "")],
 )
-async def test_a_file_is_read_from_a_line_on_and_up_to_a_limit(line: int | None, limit: int | None, read: str) -> None:
+async def test_a_file_is_read_from_a_line_up_to_a_limit(line: int | None, limit: int | None, read: str) -> None:
     client = FakeAcpClient(read_text_file=True, files={"/a.txt": "1\n2\r\n3\f4"})
     response = await played(
         client, lambda port, session: port.read_text_file(session_id=session, path="/a.txt", line=line, limit=limit)
@@ -225,7 +225,7 @@ async def test_a_file_is_read_from_a_line_on_and_up_to_a_limit(line: int | None,
     assert response.content == read
 
 
-async def test_what_an_agent_writes_is_in_the_files() -> None:
+async def test_a_file_that_the_agent_writes_is_in_the_files_of_the_editor() -> None:
     client = FakeAcpClient(write_text_file=True)
     await played(
         client, lambda port, session: port.write_text_file(session_id=session, path="/new.txt", content="ä\r\n")
@@ -233,7 +233,7 @@ async def test_what_an_agent_writes_is_in_the_files() -> None:
     assert client.files == {"/new.txt": "ä\r\n"}
 
 
-async def test_a_real_folder_is_read_and_written_and_nothing_outside_of_it(tmp_path: Path) -> None:
+async def test_a_real_folder_is_read_and_written_but_nothing_outside_of_it(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "secret.txt").write_text("secret")
@@ -260,7 +260,7 @@ async def test_a_real_folder_is_read_and_written_and_nothing_outside_of_it(tmp_p
 
 
 @pytest.mark.parametrize(("path", "code"), [("/missing.txt", -32002), ("relative.txt", -32602)])
-async def test_a_path_that_is_missing_or_relative_is_refused(path: str, code: int) -> None:
+async def test_a_missing_or_relative_path_is_refused(path: str, code: int) -> None:
     client = FakeAcpClient(read_text_file=True, files={"relative.txt": "text"})
     assert await refusal(client, lambda port, session: port.read_text_file(session_id=session, path=path)) == code
 
@@ -269,7 +269,7 @@ async def test_a_path_that_is_missing_or_relative_is_refused(path: str, code: in
 
 
 async def run(port: acp.Client, session: str, command: str, *args: str, **more: Any) -> tuple[str, Any, bool]:
-    """Output, exit code or signal, and whether the output was cut, of a command that is released in the end."""
+    """Run a command and release it. Return its output, its exit code or signal, and whether the output was cut."""
     created = await port.create_terminal(session_id=session, command=command, args=[*args], **more)
     ended = await port.wait_for_terminal_exit(session_id=session, terminal_id=created.terminal_id)
     shown = await port.terminal_output(session_id=session, terminal_id=created.terminal_id)
@@ -279,7 +279,7 @@ async def run(port: acp.Client, session: str, command: str, *args: str, **more: 
     return shown.output, ended.exit_code if ended.signal is None else ended.signal, shown.truncated
 
 
-async def test_a_command_really_runs_with_its_arguments_environment_and_folder(tmp_path: Path) -> None:
+async def test_a_real_command_runs_with_its_arguments_environment_and_folder(tmp_path: Path) -> None:
     client = FakeAcpClient(terminal=True)
     environment = [EnvVariable(name="GREETING", value="hello")]
     script = 'echo "$GREETING $1"; pwd; echo oops >&2; exit 3'
@@ -292,12 +292,12 @@ async def test_a_command_really_runs_with_its_arguments_environment_and_folder(t
     assert client.terminals.log[0].commanded.cwd == str(tmp_path)
 
 
-async def test_a_whole_command_line_goes_to_a_shell() -> None:
+async def test_a_command_line_in_one_string_runs_in_a_shell() -> None:
     client = FakeAcpClient(terminal=True)
     assert (await played(client, lambda port, session: run(port, session, "echo a | tr a b")))[0] == "b\n"
 
 
-async def test_a_real_command_that_is_killed_has_ended_by_a_signal_and_its_terminal_stays() -> None:
+async def test_a_killed_command_ends_by_a_signal_and_its_terminal_stays_open() -> None:
     client = FakeAcpClient(terminal=True)
 
     async def act(port: acp.Client, session: str) -> tuple[Any, Any, Any]:
@@ -316,7 +316,7 @@ async def test_a_real_command_that_is_killed_has_ended_by_a_signal_and_its_termi
     assert terminal.was_killed
 
 
-async def test_what_an_agent_left_running_is_ended_and_stays_visible() -> None:
+async def test_a_command_left_running_is_killed_at_the_end_and_its_terminal_stays_listed() -> None:
     client = FakeAcpClient(terminal=True)
     created = await played(
         client, lambda port, session: port.create_terminal(session_id=session, command="sleep", args=["1000"])
@@ -327,7 +327,7 @@ async def test_what_an_agent_left_running_is_ended_and_stays_visible() -> None:
     assert shown.exit_status.signal == "SIGKILL"
 
 
-async def test_a_program_that_is_not_there_is_an_error() -> None:
+async def test_a_missing_program_is_an_error() -> None:
     client = FakeAcpClient(terminal=True)
     act: Act = lambda port, session: port.create_terminal(session_id=session, command="no-such-program-4b1f")  # noqa: E731
     assert await refusal(client, act) == -32603
@@ -336,7 +336,7 @@ async def test_a_program_that_is_not_there_is_an_error() -> None:
     assert client.terminals.log == []
 
 
-async def test_a_scripted_command_shows_what_was_written_down() -> None:
+async def test_a_scripted_command_returns_the_scripted_output() -> None:
     client = FakeAcpClient(terminal=True, commands={"make": ScriptedCommand("done\n", exit_code=2)})
     assert await played(client, lambda port, session: run(port, session, "make")) == ("done\n", 2, False)
     client.commands = lambda commanded: " ".join(commanded.args)
@@ -359,7 +359,7 @@ async def test_a_scripted_command_can_run_until_it_is_killed_or_released() -> No
     assert await played(client, act) == "SIGKILL"
 
 
-async def test_output_over_its_limit_loses_its_beginning_at_a_whole_character() -> None:
+async def test_output_over_its_limit_is_cut_at_the_start_between_characters() -> None:
     client = FakeAcpClient(terminal=True, commands={"say": ScriptedCommand("aäöü")})
     assert await played(client, lambda port, session: run(port, session, "say", output_byte_limit=5)) == (
         "öü",
@@ -369,7 +369,7 @@ async def test_output_over_its_limit_loses_its_beginning_at_a_whole_character() 
     assert (await played(client, lambda port, session: run(port, session, "say", output_byte_limit=7)))[2] is False
 
 
-async def test_a_terminal_is_unknown_once_released_and_to_other_sessions() -> None:
+async def test_a_terminal_is_unknown_after_release_and_in_other_sessions() -> None:
     client = FakeAcpClient(terminal=True, commands=lambda _: ScriptedCommand())
 
     async def released(port: acp.Client, session: str) -> Any:
@@ -393,7 +393,7 @@ class Descriptor:
         return {"name": "rename", "kind": "edit"}
 
 
-async def test_the_catalog_goes_over_the_wire_as_it_was_given_malformed_ones_too() -> None:
+async def test_the_catalog_is_sent_unchanged_including_malformed_entries() -> None:
     client = FakeAcpClient(tools=[Descriptor(), {"name": 7}, "nonsense"])
     discovered = await played(
         client, lambda port, session: port.ext_method("toolcrib/discover_tools", {"sessionId": session})
@@ -430,7 +430,7 @@ def refuses(arguments: Mapping[str, Any]) -> Any:
         (fails, {"content": [{"type": "text", "text": "No such symbol."}], "isError": True}),
     ],
 )
-async def test_a_tool_answers_with_a_value_or_what_a_function_makes_of_its_arguments(answer: Any, result: Any) -> None:
+async def test_a_tool_answers_with_a_value_or_the_result_of_a_function(answer: Any, result: Any) -> None:
     client = FakeAcpClient(tools=[{"name": "lint"}], answers={"lint": answer})
     call = {"name": "lint", "arguments": {"a": 1}, "toolCallId": "call-1"}
     assert (
@@ -442,7 +442,7 @@ async def test_a_tool_answers_with_a_value_or_what_a_function_makes_of_its_argum
     assert called.tool_call_id == "call-1"
 
 
-async def test_a_tool_without_an_answer_gives_back_its_arguments() -> None:
+async def test_a_tool_without_an_answer_returns_its_arguments() -> None:
     client = FakeAcpClient(tools=[{"name": "lint"}])
     call = {"name": "lint", "arguments": {"a": 1}}
     given = await played(
@@ -451,7 +451,7 @@ async def test_a_tool_without_an_answer_gives_back_its_arguments() -> None:
     assert given["structuredContent"] == {"a": 1}
 
 
-async def test_a_tool_that_is_unknown_or_refuses_is_an_error() -> None:
+async def test_a_call_of_an_unknown_or_refusing_tool_is_an_error() -> None:
     client = FakeAcpClient(tools=[{"name": "lint"}], answers={"lint": refuses, "hidden": "x"})
 
     def call(name: str) -> Act:
@@ -462,7 +462,7 @@ async def test_a_tool_that_is_unknown_or_refuses_is_an_error() -> None:
     assert [called.name for called in client.tools_called] == ["lint"]
 
 
-async def test_changed_tools_are_told_to_every_session_or_to_one() -> None:
+async def test_changed_tools_are_announced_to_every_session_or_to_one() -> None:
     agent = TinyAgent(nothing)
     client = FakeAcpClient(tools=[{"name": "lint"}])
     async with client.connected_to(agent.serve):
@@ -508,7 +508,7 @@ def no_renaming(asked: PermissionAsked) -> Choice:
         (no_renaming, "no"),
     ],
 )
-async def test_the_person_answers_as_the_policy_says(permission: Any, answered: str) -> None:
+async def test_the_person_answers_according_to_the_policy(permission: Any, answered: str) -> None:
     client = FakeAcpClient(permission=permission)
     assert await played(client, asks()) == answered
     asked = client.permissions_asked[0]
@@ -516,12 +516,12 @@ async def test_the_person_answers_as_the_policy_says(permission: Any, answered: 
     assert asked.kinds == {"allow_once", "allow_always", "reject_once", "reject_always"}
 
 
-async def test_an_answer_can_be_an_error_or_one_that_nobody_could_choose() -> None:
+async def test_a_permission_answer_can_be_an_error_and_an_impossible_choice_is_refused() -> None:
     assert await refusal(FakeAcpClient(permission="error"), asks()) == -32603
     assert await refusal(FakeAcpClient(permission="allow_always"), asks(options=[ALLOW])) == -32602
 
 
-async def test_a_cancel_answers_the_open_questions_and_the_next_prompt_asks_again() -> None:
+async def test_cancelling_answers_the_open_questions_and_the_next_prompt_asks_again() -> None:
     answers: list[Any] = []
 
     async def act(port: acp.Client, session: str) -> None:
@@ -541,7 +541,7 @@ async def test_a_cancel_answers_the_open_questions_and_the_next_prompt_asks_agai
     assert answers == ["cancelled", "yes"]
 
 
-async def test_a_question_can_be_answered_after_the_cancel() -> None:
+async def test_a_question_can_be_answered_after_the_cancellation() -> None:
     answers: list[Any] = []
     answer = asyncio.Event()
 
@@ -582,14 +582,14 @@ async def test_a_method_can_be_refused_with_any_error() -> None:
     assert await refusal(editor(faults={"fs/read_text_file": Refuse(-32000, "No", {"a": 1})}), reads) == -32000
 
 
-async def test_a_fault_can_be_taken_away() -> None:
+async def test_a_fault_can_be_removed() -> None:
     client = editor(faults={"fs/read_text_file": Refuse()})
     assert await refusal(client, reads) == -32601
     del client.faults["fs/read_text_file"]
     assert (await played(client, reads)).content == "text"
 
 
-async def test_a_method_can_be_answered_with_another_result() -> None:
+async def test_a_method_can_be_answered_with_a_different_result() -> None:
     faults = {"_toolcrib/discover_tools": Instead(["no object"])}
     client = FakeAcpClient(discovery=True, faults=faults)
     discovered = await played(
@@ -602,7 +602,7 @@ async def test_a_method_can_be_answered_with_another_result() -> None:
 async def test_a_method_can_stay_unanswered(fault: Hang | WrongId) -> None:
     async def act(port: acp.Client, session: str) -> str:
         reading = asyncio.ensure_future(reads(port, session))
-        # The answer to a later question comes; the first one's is overdue then.
+        # When a later question is answered, the answer to the first one is overdue.
         await asks()(port, session)
         await asks()(port, session)
         assert not reading.done()
@@ -631,18 +631,18 @@ async def test_a_method_can_be_held_while_others_are_answered() -> None:
     assert await played(editor(faults={"fs/read_text_file": Hold(until)}), act) == "text"
 
 
-async def test_a_method_can_be_late() -> None:
+async def test_a_method_can_be_answered_with_a_delay() -> None:
     assert (await played(editor(faults={"fs/read_text_file": Delay(0.001)}), reads)).content == "text"
 
 
-async def test_a_line_that_is_no_message_can_go_before_an_answer() -> None:
+async def test_an_invalid_line_can_be_sent_before_an_answer() -> None:
     client = editor(faults={"fs/read_text_file": Garbage(b"<html>")})
     assert (await played(client, reads)).content == "text"
     assert Frame("client", None, b"<html>\n") in client.wire
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_the_connection_can_be_lost_at_a_request_of_the_agent(after: bool) -> None:
+async def test_the_connection_can_be_dropped_at_a_request_of_the_agent(after: bool) -> None:
     seen: list[BaseException] = []
 
     async def act(port: acp.Client, session: str) -> None:
@@ -663,7 +663,7 @@ async def test_the_connection_can_be_lost_at_a_request_of_the_agent(after: bool)
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_the_connection_can_be_lost_at_a_prompt(after: bool) -> None:
+async def test_the_connection_can_be_dropped_at_a_prompt(after: bool) -> None:
     prompted = asyncio.Event()
 
     async def act(port: acp.Client, session: str) -> None:
@@ -678,7 +678,7 @@ async def test_the_connection_can_be_lost_at_a_prompt(after: bool) -> None:
     assert not after or prompted.is_set() or client.wire[-1].method == "session/prompt"
 
 
-async def test_an_editor_that_lost_its_connection_connects_again_and_remembers() -> None:
+async def test_an_editor_can_reconnect_after_a_drop_and_keeps_its_state() -> None:
     client = editor()
     async with client.connected_to(TinyAgent(reads).serve):
         client.drop()
@@ -688,10 +688,10 @@ async def test_an_editor_that_lost_its_connection_connects_again_and_remembers()
     assert client.asked == ["fs/read_text_file"]
 
 
-# What an agent told
+# Updates of an agent
 
 
-async def test_updates_are_folded_to_what_an_editor_shows() -> None:
+async def test_updates_are_merged_into_the_state_that_an_editor_shows() -> None:
     async def act(port: acp.Client, session: str) -> None:
         for update in (
             update_agent_thought_text("Hm."),
@@ -722,7 +722,7 @@ async def test_updates_are_folded_to_what_an_editor_shows() -> None:
     assert client.updates[session] == (*turn.updates, *again.updates)
 
 
-async def test_sessions_are_opened_loaded_resumed_moved_to_a_mode_and_closed() -> None:
+async def test_sessions_can_be_opened_loaded_resumed_switched_to_a_mode_and_closed() -> None:
     agent = TinyAgent(nothing)
     client = FakeAcpClient()
     async with client.connected_to(agent.serve):
@@ -739,7 +739,7 @@ async def test_sessions_are_opened_loaded_resumed_moved_to_a_mode_and_closed() -
     assert client.sessions == []
 
 
-async def test_everything_is_kept_in_both_directions_in_order() -> None:
+async def test_all_frames_of_both_directions_are_recorded_in_order() -> None:
     client = editor()
     await played(client, reads)
     assert [(frame.sender, frame.method) for frame in client.wire] == [
@@ -755,7 +755,7 @@ async def test_everything_is_kept_in_both_directions_in_order() -> None:
     assert client.received("fs/read_text_file") == [{"path": "/a", "sessionId": "session-1"}]
 
 
-async def test_a_line_of_an_agent_that_is_no_message_is_kept() -> None:
+async def test_an_invalid_line_of_an_agent_is_recorded() -> None:
     async def chatty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"Starting...\n[1]\n")
         await TinyAgent(nothing).serve(reader, writer)
@@ -767,10 +767,10 @@ async def test_a_line_of_an_agent_that_is_no_message_is_kept() -> None:
     assert client.wire[:3].count(Frame("agent", None, b"[1]\n")) == 1
 
 
-# Waiting, and how agents end
+# Waiting, and the end of an agent
 
 
-async def test_waiting_for_what_can_never_come_ends_with_the_connection() -> None:
+async def test_waiting_for_a_condition_ends_when_the_agent_ends() -> None:
     async def leaves(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
 
@@ -781,7 +781,7 @@ async def test_waiting_for_what_can_never_come_ends_with_the_connection() -> Non
             await client.until(lambda: client.permissions_asked)
 
 
-async def test_what_came_before_the_end_is_seen_before_the_end() -> None:
+async def test_messages_sent_before_the_end_are_seen_before_the_end() -> None:
     async def tells_and_leaves(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         update = '{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"bye"}}'
         params = f'{{"sessionId":"s","update":{update}}}'
@@ -792,7 +792,7 @@ async def test_what_came_before_the_end_is_seen_before_the_end() -> None:
         assert (await client.until(lambda: client.updates.get("s"))).text == "bye"
 
 
-async def test_an_agent_that_fails_is_the_cause_of_what_its_editor_sees_and_fails_a_test_that_did_not_notice() -> None:
+async def test_the_error_of_an_agent_is_the_cause_of_the_editors_error_and_is_never_lost() -> None:
     async def breaks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         raise LookupError("Broken.")
@@ -866,7 +866,7 @@ async def test_a_program_is_started_with_its_environment_and_folder_and_ends(tmp
     assert client.exit_code == 0
 
 
-async def test_a_program_that_breaks_down_is_told_with_what_it_wrote_to_its_standard_error() -> None:
+async def test_a_program_that_crashes_is_reported_with_its_standard_error() -> None:
     client = editor()
     async with client.started(COMMAND):
         session = await client.new_session("/project")
@@ -883,7 +883,7 @@ async def test_a_program_that_hangs_is_killed() -> None:
     assert client.exit_code == -9
 
 
-async def test_a_program_is_ended_when_its_test_runs_out_of_time() -> None:
+async def test_a_program_ends_when_its_test_is_cancelled() -> None:
     client = editor()
     with anyio.CancelScope() as scope:
         async with client.started(COMMAND):
@@ -897,7 +897,7 @@ async def test_a_program_is_ended_when_its_test_runs_out_of_time() -> None:
 
 
 class RawAgent:
-    """An agent on bare frames, for what the SDK's agent has no methods for."""
+    """An agent on raw frames, for messages that the SDK's agent has no methods for."""
 
     def __init__(self, act: Callable[[Connection], Awaitable[Any]]) -> None:
         self._act = act
@@ -957,14 +957,14 @@ def own(method: str, request: str = "r1", **params: Any) -> dict[str, Any]:
     return {"serverId": "acp:math", "requestId": request, "method": method, "params": params | ENVELOPE}
 
 
-async def test_servers_over_acp_stand_in_every_new_session() -> None:
+async def test_servers_over_acp_are_included_in_every_new_session() -> None:
     async def act(wire: Connection) -> None: ...
 
     agent = await carried(FakeAcpClient(mcp_servers={"math": TOOLS}), act)
     assert agent.servers == [{"type": "acp", "name": "math", "serverId": "acp:math"}]
 
 
-async def test_a_server_is_spoken_to_over_a_connection() -> None:
+async def test_a_server_can_be_used_over_a_connection() -> None:
     async def act(wire: Connection) -> Any:
         connection = await connected(wire)
         listed = await said(wire, connection, "tools/list")
@@ -985,7 +985,7 @@ async def test_a_server_is_spoken_to_over_a_connection() -> None:
     assert client.mcp.connections == {}
 
 
-async def test_a_server_is_spoken_to_in_requests_of_its_own() -> None:
+async def test_a_server_can_be_used_with_self_contained_requests() -> None:
     async def act(wire: Connection) -> Any:
         with pytest.raises(acp.RequestError) as refused:
             await wire.send_request("mcp/connect", {"serverId": "acp:math"})
@@ -1004,7 +1004,7 @@ async def test_a_server_is_spoken_to_in_requests_of_its_own() -> None:
     assert called["result"]["structuredContent"] == {"sum": 3}
 
 
-async def test_an_inner_error_is_the_answer_over_a_connection_and_inside_of_it_without_one() -> None:
+async def test_an_inner_error_is_the_answer_with_a_connection_and_in_the_result_without_one() -> None:
     async def over(wire: Connection) -> Any:
         with pytest.raises(acp.RequestError) as refused:
             await said(wire, await connected(wire), "no/such/method")
@@ -1026,7 +1026,7 @@ async def test_an_inner_error_is_the_answer_over_a_connection_and_inside_of_it_w
         ({"io.modelcontextprotocol/protocolVersion": "2026-07-28"}, -32602),
     ],
 )
-async def test_a_request_without_its_version_and_capabilities_is_an_inner_error(meta: Any, code: int) -> None:
+async def test_a_request_without_version_or_capabilities_is_an_inner_error(meta: Any, code: int) -> None:
     async def act(wire: Connection) -> Any:
         return await wire.send_request("mcp/message", own("tools/list") | {"params": {"_meta": meta}})
 
@@ -1035,7 +1035,7 @@ async def test_a_request_without_its_version_and_capabilities_is_an_inner_error(
 
 
 @pytest.mark.parametrize("form", ["connections", "requests"])
-async def test_a_server_that_is_not_there_is_an_outer_error(form: McpForm) -> None:
+async def test_an_unknown_server_is_an_outer_error(form: McpForm) -> None:
     async def act(wire: Connection) -> Any:
         method = "mcp/connect" if form == "connections" else "mcp/message"
         with pytest.raises(acp.RequestError) as refused:
@@ -1046,7 +1046,7 @@ async def test_a_server_that_is_not_there_is_an_outer_error(form: McpForm) -> No
 
 
 def slow_server(started: asyncio.Event, ended: list[str]) -> Server[Any]:
-    """Reports progress, asks for roots where it may, then waits to be cancelled when it is told to."""
+    """Return a server that reports progress, and then answers, sends a ping, or waits to be cancelled."""
 
     async def call_tool(
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
@@ -1066,7 +1066,7 @@ def slow_server(started: asyncio.Event, ended: list[str]) -> Server[Any]:
 
 
 @pytest.mark.parametrize("form", ["connections", "requests"])
-async def test_a_server_of_the_sdk_serves_and_its_progress_comes_before_its_answer(form: McpForm) -> None:
+async def test_a_server_of_the_sdk_sends_progress_before_its_answer(form: McpForm) -> None:
     async def act(wire: Connection) -> Any:
         call: dict[str, Any] = {"name": "go", "arguments": {}, "_meta": {"progressToken": "p"}}
         if form == "connections":
@@ -1085,7 +1085,7 @@ async def test_a_server_of_the_sdk_serves_and_its_progress_comes_before_its_answ
     )
 
 
-async def test_a_server_asks_the_agent_over_its_connection() -> None:
+async def test_a_server_can_send_requests_to_the_agent_over_its_connection() -> None:
     async def act(wire: Connection) -> Any:
         return await said(wire, await connected(wire), "tools/call", {"name": "ask", "arguments": {}})
 
@@ -1095,7 +1095,7 @@ async def test_a_server_asks_the_agent_over_its_connection() -> None:
 
 
 @pytest.mark.parametrize("form", ["connections", "requests"])
-async def test_a_request_to_a_server_is_cancelled(form: McpForm) -> None:
+async def test_a_request_to_a_server_can_be_cancelled(form: McpForm) -> None:
     started, ended = asyncio.Event(), list[str]()
 
     async def act(wire: Connection) -> Any:
@@ -1116,7 +1116,7 @@ async def test_a_request_to_a_server_is_cancelled(form: McpForm) -> None:
     assert ended == ["cancelled"]
 
 
-async def test_faults_are_for_the_frames_of_servers_too() -> None:
+async def test_faults_also_apply_to_frames_of_servers() -> None:
     async def act(wire: Connection) -> Any:
         with pytest.raises(acp.RequestError) as refused:
             await wire.send_request("mcp/connect", {"serverId": "acp:math"})
@@ -1126,10 +1126,10 @@ async def test_faults_are_for_the_frames_of_servers_too() -> None:
     assert (await carried(client, act)).given == -32000
 
 
-# Elsewhere
+# Other requests
 
 
-async def test_a_request_of_any_method_is_answered_as_on_the_wire() -> None:
+async def test_a_request_of_any_method_gets_the_answer_of_the_agent() -> None:
     async def answers(wire: Connection) -> Any: ...
 
     client = FakeAcpClient()

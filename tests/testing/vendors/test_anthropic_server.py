@@ -1,4 +1,4 @@
-"""The fake of Anthropic, asked by Anthropic's own SDK and by the program that the Claude Agent SDK brings."""
+"""The fake Anthropic server, called by Anthropic's own SDK and by the program of the Claude Agent SDK."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def reference(name: str) -> dict[str, Any]:
 
 
 async def ask(server: AnthropicServer, *messages: Any, **more: Any) -> Any:
-    """One whole answer of the server, as the SDK reads it."""
+    """Return one complete answer of the server, as the SDK reads it."""
     async with anthropic.AsyncAnthropic(api_key="any", base_url=server.url, max_retries=0) as client:
         request = {"model": MODEL, "max_tokens": 100, "messages": messages or [ASK]} | more
         return await client.messages.create(**request)
@@ -67,7 +67,7 @@ async def stream(server: AnthropicServer, *messages: Any, **more: Any) -> AsyncI
 
 
 async def refusal(*messages: Any, script: Script = FINE, **more: Any) -> str:
-    """What the server says when it refuses."""
+    """Return the message with which the server refuses the request."""
     async with AnthropicServer(script) as server:
         with pytest.raises(anthropic.BadRequestError) as caught:
             await ask(server, *messages, **more)
@@ -76,7 +76,7 @@ async def refusal(*messages: Any, script: Script = FINE, **more: Any) -> str:
     return caught.value.api_message
 
 
-async def test_a_turn_comes_whole_with_its_text_calls_and_usage() -> None:
+async def test_a_turn_has_its_text_calls_and_usage() -> None:
     usage = TokenUsage(input=100, output=20, cached=60, cache_written=30, reasoning=5)
     turn = Turn(("Let me ", "look."), (Call("search", '{"q": "x"}'), Call("search", "{}")), usage=usage)
 
@@ -95,7 +95,7 @@ async def test_a_turn_comes_whole_with_its_text_calls_and_usage() -> None:
     assert message.usage.output_tokens_details.thinking_tokens == 5
 
 
-async def test_a_turn_that_is_streamed_comes_to_the_same() -> None:
+async def test_a_streamed_turn_equals_the_unstreamed_turn() -> None:
     turn = Turn(("Let me ", "look."), (Call("search", '{"q": "x"}'),), reasoning="Hm.", usage=TokenUsage(cached=3))
 
     async with AnthropicServer([turn, turn]) as server:
@@ -106,12 +106,12 @@ async def test_a_turn_that_is_streamed_comes_to_the_same() -> None:
         ):
             streamed = await events.get_final_message()
 
-    # Ids are new each time, and a signature is of what was thought, where.
+    # Ids are new each time. A signature depends on the thinking text and its position.
     ids = {"id": True, "content": {2: {"id"}}}
     assert streamed.model_dump(mode="json", exclude=ids) == whole.model_dump(mode="json", exclude=ids)
 
 
-async def test_arguments_are_streamed_as_they_were_written_also_where_they_are_no_json() -> None:
+async def test_arguments_are_streamed_as_scripted_even_if_they_are_not_json() -> None:
     async with AnthropicServer([Turn(calls=(Call("search", '{"q": nonsense'),))]) as server:
         events = [event async for event in stream(server, tools=[tool("search")])]
 
@@ -129,7 +129,7 @@ async def test_arguments_are_streamed_as_they_were_written_also_where_they_are_n
         (Turn("No.", stop="refused"), "refusal"),
     ],
 )
-async def test_the_reason_to_stop_is_in_the_words_of_the_vendor(turn: Turn, reason: str) -> None:
+async def test_the_stop_reason_uses_the_words_of_the_vendor(turn: Turn, reason: str) -> None:
     async with AnthropicServer([turn, turn]) as server:
         assert (await ask(server)).stop_reason == reason
         events = [event async for event in stream(server)]
@@ -149,7 +149,7 @@ async def test_a_script_can_be_a_function_of_the_request() -> None:
     assert json.loads(recorded.body) == recorded.content
 
 
-async def test_a_failure_has_its_status_its_headers_and_the_shape_of_the_vendor() -> None:
+async def test_a_failure_has_its_status_headers_and_the_error_shape_of_the_vendor() -> None:
     async with AnthropicServer([Failure(429, "Slow down.", headers={"retry-after": "7"}), Failure(529)]) as server:
         with pytest.raises(anthropic.RateLimitError) as limited:
             await ask(server)
@@ -161,10 +161,10 @@ async def test_a_failure_has_its_status_its_headers_and_the_shape_of_the_vendor(
     assert overloaded.value.type == "overloaded_error"
 
 
-async def test_a_stream_that_is_cut_ends_in_a_lost_connection() -> None:
+async def test_a_stream_that_is_cut_ends_with_a_lost_connection() -> None:
     async with AnthropicServer([Cut(Turn(("a", "b", "c")), events=4)]) as server:
         events = stream(server)
-        # A ping is the second; the SDK keeps it to itself.
+        # The second event is a ping, which the SDK does not pass on.
         assert [(await anext(events)).type for _ in range(3)] == [
             "message_start",
             "content_block_start",
@@ -184,11 +184,11 @@ async def test_silence_lasts_until_the_client_gives_up() -> None:
         assert (await ask(server)).content[0].text == "Here."
 
 
-async def test_a_script_that_has_ended_refuses() -> None:
+async def test_a_request_after_the_end_of_the_script_is_refused() -> None:
     assert "no step" in await refusal(script=())
 
 
-async def test_what_is_not_served_is_not_found() -> None:
+async def test_an_unsupported_path_is_not_found() -> None:
     async with AnthropicServer() as server, anthropic.AsyncAnthropic(api_key="any", base_url=server.url) as client:
         with pytest.raises(anthropic.NotFoundError):
             await client.models.list()
@@ -219,7 +219,7 @@ CALLER = {"x-api-key": "any", "anthropic-version": "2023-06-01"}
         (CALLER, WHOLE | {"messages": [{"role": "user"}]}, 400, "messages.0.content: Input should be a valid list"),
     ],
 )
-async def test_what_the_sdk_would_not_send_is_refused(
+async def test_invalid_requests_that_the_sdk_would_not_send_are_refused(
     headers: dict[str, str], body: Any, status: int, said: str
 ) -> None:
     async with AnthropicServer(FINE) as server, httpx2.AsyncClient() as client:
@@ -231,7 +231,7 @@ async def test_what_the_sdk_would_not_send_is_refused(
 # Calls and results
 
 
-async def test_calls_that_are_answered_at_once_are_taken() -> None:
+async def test_calls_whose_results_follow_in_one_message_are_accepted() -> None:
     rounds = [ASK, {"role": "assistant", "content": [use(1), use(2)]}, user(answered(1), answered(2, is_error=True))]
     async with AnthropicServer([Turn("Fine.")]) as server:
         assert (await ask(server, *rounds, tools=[tool("search")])).content[0].text == "Fine."
@@ -248,13 +248,13 @@ async def test_calls_that_are_answered_at_once_are_taken() -> None:
     ],
     ids=["none", "one of two", "after text", "one after text", "after a system message"],
 )
-async def test_calls_that_are_not_all_answered_at_once_are_refused(rest: list[Any]) -> None:
+async def test_calls_whose_results_do_not_all_follow_at_once_are_refused(rest: list[Any]) -> None:
     said = await refusal(ASK, {"role": "assistant", "content": [use(1), use(2)]}, *rest, tools=[tool("search")])
 
     assert "`tool_result`" in said or "a system message must follow a user message" in said
 
 
-async def test_a_result_that_nobody_asked_for_is_refused() -> None:
+async def test_a_result_without_a_call_is_refused() -> None:
     said = await refusal(ASK, called(1), user(answered(1), answered(9)), tools=[tool("search")])
 
     assert "unexpected `tool_use_id` found in `tool_result` blocks: toolu_9" in said
@@ -272,14 +272,14 @@ async def test_one_id_for_two_calls_is_refused() -> None:
     assert "ids must be unique" in said
 
 
-async def test_an_error_of_anything_but_text_is_refused() -> None:
+async def test_an_error_result_with_content_other_than_text_is_refused() -> None:
     search = [tool("search"), tool("later", defer_loading=True)]
     said = await refusal(ASK, called(1), user(answered(1, [reference("later")], is_error=True)), tools=search)
 
     assert "all content must be type `text` if `is_error` is true" in said
 
 
-async def test_references_beside_anything_else_are_refused() -> None:
+async def test_tool_references_mixed_with_other_content_are_refused() -> None:
     mixed = answered(1, [{"type": "text", "text": "Found:"}, reference("later")])
     tools = [tool("search"), tool("later", defer_loading=True)]
 
@@ -306,17 +306,17 @@ async def test_references_beside_anything_else_are_refused() -> None:
         ([tool("a", strict=True)], "'additionalProperties' must be explicitly set to false"),
     ],
 )
-async def test_tools_that_the_vendor_would_not_take_are_refused(tools: list[Any], said: str) -> None:
+async def test_tools_that_the_vendor_refuses_are_refused(tools: list[Any], said: str) -> None:
     assert said in await refusal(tools=tools)
 
 
-async def test_a_reference_to_a_tool_that_is_not_there_is_refused() -> None:
+async def test_a_reference_to_an_unknown_tool_is_refused() -> None:
     said = await refusal(ASK, called(1), user(answered(1, [reference("nowhere")])), tools=[tool("search")])
 
     assert said == "Tool reference 'nowhere' not found in available tools"
 
 
-async def test_a_deferred_tool_is_called_once_a_result_referred_to_it() -> None:
+async def test_a_deferred_tool_can_be_called_after_a_result_referred_to_it() -> None:
     tools = [tool("search"), tool("later", defer_loading=True)]
     rounds = [ASK, called(1), user(answered(1, [reference("later")]), {"type": "text", "text": "Found it."})]
 
@@ -327,7 +327,7 @@ async def test_a_deferred_tool_is_called_once_a_result_referred_to_it() -> None:
 
 
 @pytest.mark.parametrize(("name", "why"), [("later", "nothing revealed"), ("nowhere", "was not offered")])
-async def test_a_script_cannot_call_what_the_model_does_not_see(name: str, why: str) -> None:
+async def test_a_script_cannot_call_a_tool_that_the_model_does_not_see(name: str, why: str) -> None:
     tools = [tool("search"), tool("later", defer_loading=True)]
 
     said = await refusal(script=[Turn(calls=(Call(name),))], tools=tools)
@@ -336,20 +336,20 @@ async def test_a_script_cannot_call_what_the_model_does_not_see(name: str, why: 
     assert why in said
 
 
-async def test_a_script_cannot_call_two_tools_where_the_request_allows_one() -> None:
+async def test_a_script_cannot_call_two_tools_if_the_request_allows_one() -> None:
     choice = {"type": "auto", "disable_parallel_tool_use": True}
     script = [Turn(calls=(Call("search"), Call("search")))]
 
     assert "allows one" in await refusal(script=script, tools=[tool("search")], tool_choice=choice)
 
 
-async def test_only_a_stream_carries_arguments_that_are_no_json() -> None:
+async def test_arguments_that_are_not_json_are_only_possible_in_a_stream() -> None:
     assert "only possible in a stream" in await refusal(
         script=[Turn(calls=(Call("search", "[]"),))], tools=[tool("search")]
     )
 
 
-async def test_a_model_can_make_up_a_name() -> None:
+async def test_a_script_may_call_an_invented_tool_name() -> None:
     async with AnthropicServer([Turn(calls=(Call("nowhere", offered=False),))]) as server:
         assert (await ask(server, tools=[tool("search")])).content[0].name == "nowhere"
 
@@ -366,7 +366,7 @@ DEFINED = {"type": "tool_addition", "tool": {"type": "tool_definition", "definit
     [(BY_REFERENCE, ADDED, "later", None), (BY_REFERENCE, REMOVED, None, "search"), (INLINE, DEFINED, "new", None)],
     ids=["added", "removed", "defined"],
 )
-async def test_a_system_message_changes_the_tools_where_the_beta_for_it_is_asked_for(
+async def test_a_system_message_changes_the_tools_if_its_beta_is_requested(
     beta: str, change: dict[str, Any], now: str | None, no_longer: str | None
 ) -> None:
     tools = [tool("search"), tool("later", defer_loading=True)]
@@ -383,7 +383,7 @@ async def test_a_system_message_changes_the_tools_where_the_beta_for_it_is_asked
     assert "does not match any of the expected tags" in await refusal(*rounds, tools=tools)
 
 
-async def test_a_system_message_cannot_add_a_tool_that_is_not_there() -> None:
+async def test_a_system_message_cannot_add_an_unknown_tool() -> None:
     async with AnthropicServer(FINE) as server:
         changed = {"role": "system", "content": [ADDED]}
         betas = {"anthropic-beta": BY_REFERENCE}
@@ -396,7 +396,7 @@ async def test_a_system_message_cannot_add_a_tool_that_is_not_there() -> None:
 # The rest of a request
 
 
-async def test_more_than_four_marks_for_the_cache_are_refused() -> None:
+async def test_more_than_four_cache_markers_are_refused() -> None:
     mark = {"type": "ephemeral"}
     parts = [{"type": "text", "text": "word", "cache_control": mark} for _ in range(4)]
 
@@ -418,7 +418,7 @@ async def test_more_than_four_marks_for_the_cache_are_refused() -> None:
         (use(1) | {"id": "call 1"}, "messages.1.content.0.tool_use.id: String should match pattern"),
     ],
 )
-async def test_blocks_that_the_vendor_would_not_take_back_are_refused(block: dict[str, Any], said: str) -> None:
+async def test_content_blocks_that_the_vendor_refuses_are_refused(block: dict[str, Any], said: str) -> None:
     assert said in await refusal(ASK, {"role": "assistant", "content": [block]}, ASK, tools=[tool("search")])
 
 
@@ -435,7 +435,7 @@ async def test_blocks_that_the_vendor_would_not_take_back_are_refused(block: dic
         ({"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}, "'additionalProperties' must be"),
     ],
 )
-async def test_parameters_that_the_vendor_would_not_take_are_refused(more: dict[str, Any], said: str) -> None:
+async def test_parameters_that_the_vendor_refuses_are_refused(more: dict[str, Any], said: str) -> None:
     assert said in await refusal(**more)
 
 
@@ -456,11 +456,11 @@ TOLD = {"role": "system", "content": "Hurry."}
         ([user({"text": "Hi."})], "messages.0.content.0.type: Field required"),
     ],
 )
-async def test_messages_that_the_vendor_would_not_take_are_refused(messages: list[Any], said: str) -> None:
+async def test_messages_that_the_vendor_refuses_are_refused(messages: list[Any], said: str) -> None:
     assert said in await refusal(*messages)
 
 
-async def test_a_system_message_can_follow_what_the_user_says() -> None:
+async def test_a_system_message_may_follow_a_user_message() -> None:
     async with AnthropicServer(FINE) as server:
         assert (await ask(server, ASK, TOLD, SAID, ASK, TOLD)).content[0].text == "Fine."
 
@@ -468,7 +468,7 @@ async def test_a_system_message_can_follow_what_the_user_says() -> None:
 # Thinking
 
 
-async def test_thinking_comes_back_as_it_was_sent() -> None:
+async def test_thinking_must_be_returned_unchanged() -> None:
     script = [Turn(calls=(Call("search"),), reasoning="Hm."), Turn("Fine.")]
     async with AnthropicServer(script) as server:
         first = await ask(server, tools=[tool("search")])
@@ -496,7 +496,7 @@ async def test_thinking_comes_back_as_it_was_sent() -> None:
     ],
     ids=["same tools", "one more that is deferred", "one more", "one more, for an older model"],
 )
-async def test_on_the_newest_models_thinking_is_bound_to_the_tools_it_saw(
+async def test_on_the_newest_models_thinking_is_bound_to_the_tools_of_its_request(
     model: str, tools: list[Any], taken: bool
 ) -> None:
     script = [Turn(calls=(Call("search"),), reasoning="Hm."), Turn("Fine.")]
@@ -517,7 +517,7 @@ async def test_on_the_newest_models_thinking_is_bound_to_the_tools_it_saw(
             assert said.content[0].text == "Fine."
 
 
-# The program that the Claude Agent SDK brings
+# The program of the Claude Agent SDK
 
 
 @pytest.mark.interop

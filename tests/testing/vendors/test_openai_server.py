@@ -1,4 +1,4 @@
-"""The server that speaks OpenAI's HTTP answers its SDK as the vendor does, and refuses what the vendor refuses."""
+"""The fake OpenAI server answers the SDK as the vendor does, and refuses the same requests as the vendor."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ async def respond_events(server: OpenAIServer, **request: Any) -> list[Any]:
 
 
 def said(error: openai.APIError) -> str:
-    """What the server said: how the SDK words it around differs between its releases."""
+    """Return the server's message. The SDK adds different words around it in different releases."""
     return cast(Json, error.body)["message"]
 
 
 # Chat completions
 
 
-async def test_a_chat_turn_has_its_text_its_calls_and_its_usage() -> None:
+async def test_a_chat_turn_has_its_text_calls_and_usage() -> None:
     turn = Turn(("Two ", "calls."), (Call("add", '{"a": 1}'), Call("add", "{")), usage=TokenUsage(100, 20, 64, 8, 5))
     async with OpenAIServer([turn]) as server:
         completion = await chat(server, tools=[chat_tool()])
@@ -115,7 +115,7 @@ async def test_a_chat_turn_has_its_text_its_calls_and_its_usage() -> None:
     ChatCompletion.model_validate(completion.to_dict(mode="json"))
 
 
-async def test_a_streamed_chat_turn_comes_in_pieces_that_make_up_the_whole() -> None:
+async def test_the_chunks_of_a_streamed_chat_turn_add_up_to_the_whole() -> None:
     arguments = ['{"a": "some longer text"}', "{}"]
     turn = Turn(("Two ", "calls."), tuple(Call("add", text) for text in arguments), usage=TokenUsage(7, 3))
     async with OpenAIServer([turn]) as server:
@@ -135,7 +135,7 @@ async def test_a_streamed_chat_turn_comes_in_pieces_that_make_up_the_whole() -> 
         ChatCompletionChunk.model_validate(chunk.to_dict(mode="json"))
 
 
-async def test_usage_is_streamed_only_to_whoever_asks_for_it() -> None:
+async def test_usage_is_streamed_only_if_the_request_asks_for_it() -> None:
     async with OpenAIServer([Turn("Hi.")]) as server:
         chunks = await chat_chunks(server)
 
@@ -147,7 +147,7 @@ async def test_usage_is_streamed_only_to_whoever_asks_for_it() -> None:
     ("turn", "reason"),
     [(Turn("a"), "stop"), (Turn("a", stop="length"), "length"), (Turn("No.", stop="refused"), "stop")],
 )
-async def test_a_chat_turn_ends_for_its_reason(turn: Turn, reason: str) -> None:
+async def test_a_chat_turn_has_the_scripted_finish_reason(turn: Turn, reason: str) -> None:
     async with OpenAIServer([turn, turn]) as server:
         whole = (await chat(server)).choices[0]
         streamed = await chat_chunks(server)
@@ -159,7 +159,7 @@ async def test_a_chat_turn_ends_for_its_reason(turn: Turn, reason: str) -> None:
     assert refusals == (whole.message.refusal or "")
 
 
-async def test_a_function_can_answer_from_the_request() -> None:
+async def test_a_script_can_be_a_function_of_the_request() -> None:
     def echo(request: Recorded) -> Turn:
         return Turn(request.content["messages"][-1]["content"])
 
@@ -170,7 +170,7 @@ async def test_a_function_can_answer_from_the_request() -> None:
 # The Responses API
 
 
-async def test_a_response_has_its_items_and_its_usage() -> None:
+async def test_a_response_has_its_items_and_usage() -> None:
     turn = Turn("Well.", (Call("add", '{"a": 1}'),), usage=TokenUsage(100, 20, 64, 8, 5), reasoning="Hm.")
     async with OpenAIServer([turn]) as server:
         response = await respond(server, tools=[tool()])
@@ -185,7 +185,7 @@ async def test_a_response_has_its_items_and_its_usage() -> None:
     Response.model_validate(response.to_dict(mode="json"))
 
 
-async def test_a_streamed_response_comes_in_numbered_events_that_make_up_the_whole() -> None:
+async def test_the_numbered_events_of_a_streamed_response_add_up_to_the_whole() -> None:
     turn = Turn(("We", "ll."), (Call("add", '{"a": "some longer text"}'),), reasoning="Hm.")
     async with OpenAIServer([turn]) as server:
         events = await respond_events(server, tools=[tool()])
@@ -212,7 +212,7 @@ async def test_a_response_that_ran_out_of_tokens_is_incomplete() -> None:
     assert events[-1].type == "response.incomplete"
 
 
-async def test_a_response_can_refuse() -> None:
+async def test_a_response_can_be_a_refusal() -> None:
     async with OpenAIServer([Turn("No.", stop="refused")]) as server:
         events = await respond_events(server)
 
@@ -220,7 +220,7 @@ async def test_a_response_can_refuse() -> None:
     assert events[-1].response.output[0].content[0].refusal == "No."
 
 
-async def test_tools_that_a_client_search_found_can_be_called() -> None:
+async def test_tools_found_by_a_client_search_can_be_called() -> None:
     script = [Turn(calls=(Call("open", '{"key": "math"}'),)), Turn(calls=(Call("add"),)), Turn("Done.")]
     async with OpenAIServer(script, search="open") as server:
         request: Json = {"tools": [SEARCH], "store": False}
@@ -238,7 +238,7 @@ async def test_tools_that_a_client_search_found_can_be_called() -> None:
         assert (await respond(server, input=items, **request)).output_text == "Done."
 
 
-async def test_a_search_is_an_ordinary_call_where_the_client_does_not_search() -> None:
+async def test_a_search_is_an_ordinary_call_if_the_client_declares_no_search() -> None:
     script = [Turn(calls=(Call("open"),))] * 2
     async with OpenAIServer(script, search="open") as server:
         response = await respond(server, tools=[tool(name="open")])
@@ -248,13 +248,13 @@ async def test_a_search_is_an_ordinary_call_where_the_client_does_not_search() -
     assert completion.choices[0].finish_reason == "tool_calls"
 
 
-async def test_additional_tools_can_be_called_from_then_on() -> None:
+async def test_additional_tools_in_the_input_can_be_called() -> None:
     added = {"type": "additional_tools", "role": "developer", "tools": [tool()]}
     async with OpenAIServer([Turn(calls=(Call("add"),))]) as server:
         assert (await respond(server, input=[*HELLO, added])).output[0].type == "function_call"
 
 
-async def test_reasoning_goes_back_with_what_followed_it() -> None:
+async def test_reasoning_must_be_returned_together_with_the_item_that_followed_it() -> None:
     script = [Turn(calls=(Call("add"),), reasoning="Hm."), Turn("Done.")]
     async with OpenAIServer(script) as server:
         first = await respond(server, tools=[tool()], store=False)
@@ -273,10 +273,10 @@ async def test_reasoning_goes_back_with_what_followed_it() -> None:
         assert (await respond(server, **request)).output_text == "Done."
 
 
-# What is recorded
+# Recorded requests
 
 
-async def test_every_request_is_recorded_as_it_was_sent() -> None:
+async def test_every_request_is_recorded_unchanged() -> None:
     async with OpenAIServer([Turn("Hi.")]) as server:
         await chat(server, temperature=0)
         with pytest.raises(openai.BadRequestError):
@@ -288,7 +288,7 @@ async def test_every_request_is_recorded_as_it_was_sent() -> None:
     assert first.content == json.loads(first.body) == {"model": "gpt-4.1", "messages": HELLO, "temperature": 0}
 
 
-async def test_equal_runs_have_equal_answers() -> None:
+async def test_identical_runs_have_identical_answers() -> None:
     async def run() -> bytes:
         async with OpenAIServer([Turn("Hi.", (Call("add"),), reasoning="Hm.")]) as server, httpx2.AsyncClient() as http:
             body = {"model": "gpt-5.6", "input": "Hello", "tools": [tool()], "stream": True}
@@ -297,10 +297,10 @@ async def test_equal_runs_have_equal_answers() -> None:
     assert await run() == await run()
 
 
-# What goes wrong by script
+# Scripted failures
 
 
-async def test_a_failure_has_its_status_its_code_and_its_headers() -> None:
+async def test_a_failure_has_its_status_code_and_headers() -> None:
     script = [Failure(429, "Slower.", {"retry-after": "7"}, code="rate_limit_exceeded"), Failure(503), Turn("Hi.")]
     async with OpenAIServer(script) as server:
         with pytest.raises(openai.RateLimitError, match="Slower") as limited:
@@ -312,7 +312,7 @@ async def test_a_failure_has_its_status_its_code_and_its_headers() -> None:
         assert (await chat(server)).choices[0].message.content == "Hi."
 
 
-async def test_the_sdk_retries_over_failures_if_it_may() -> None:
+async def test_the_sdk_retries_failures_if_retries_are_allowed() -> None:
     async with OpenAIServer([Failure(500, headers={"retry-after-ms": "1"}), Turn("Hi.")]) as server:
         async with client(server, max_retries=1) as sdk:
             await sdk.responses.create(model="gpt-5.6", input="Hello")
@@ -321,7 +321,7 @@ async def test_the_sdk_retries_over_failures_if_it_may() -> None:
 
 
 @pytest.mark.parametrize("events", [0, 1, 3])
-async def test_a_stream_is_cut_after_so_many_events(events: int) -> None:
+async def test_a_stream_is_cut_after_the_given_number_of_events(events: int) -> None:
     turn = Turn(("a", "b", "c", "d"))
     async with OpenAIServer([Cut(turn, events), turn]) as server, client(server) as sdk:
         received: list[ChatCompletionChunk] = []
@@ -336,7 +336,7 @@ async def test_a_stream_is_cut_after_so_many_events(events: int) -> None:
         assert len(await chat_chunks(server)) == 6
 
 
-async def test_an_answer_that_is_not_streamed_is_cut_in_its_middle() -> None:
+async def test_an_answer_that_is_not_streamed_is_cut_in_the_middle() -> None:
     async with OpenAIServer([Cut(Turn("Hi."), 1)]) as server:
         with pytest.raises(openai.APIConnectionError):
             await chat(server)
@@ -351,7 +351,7 @@ async def test_silence_lasts_until_the_client_gives_up() -> None:
         assert (await chat(server)).choices[0].message.content == "Hi."
 
 
-async def test_a_server_that_closes_leaves_nobody_waiting() -> None:
+async def test_closing_the_server_ends_waiting_requests() -> None:
     failures: list[Exception] = []
 
     async def ask(server: OpenAIServer) -> None:
@@ -368,7 +368,7 @@ async def test_a_server_that_closes_leaves_nobody_waiting() -> None:
     assert len(failures) == 1
 
 
-async def test_where_the_script_ends_requests_are_refused() -> None:
+async def test_a_request_after_the_end_of_the_script_is_refused() -> None:
     async with OpenAIServer() as server:
         with pytest.raises(openai.BadRequestError, match="no step") as refused:
             await chat(server)
@@ -376,7 +376,7 @@ async def test_where_the_script_ends_requests_are_refused() -> None:
 
 
 @pytest.mark.parametrize("ask", [chat, chat_chunks, respond, respond_events])
-async def test_a_script_cannot_call_what_is_not_offered_unless_it_says_so(ask: Callable[..., Any]) -> None:
+async def test_a_script_cannot_call_a_tool_that_is_not_offered_unless_it_says_so(ask: Callable[..., Any]) -> None:
     script = [Turn(calls=(Call("add"),)), Turn(calls=(Call("add", offered=False),))]
     async with OpenAIServer(script) as server:
         with pytest.raises(openai.BadRequestError, match="does not offer") as refused:
@@ -385,19 +385,19 @@ async def test_a_script_cannot_call_what_is_not_offered_unless_it_says_so(ask: C
         await ask(server)
 
 
-async def test_a_script_cannot_call_a_deferred_tool_that_nothing_loaded() -> None:
+async def test_a_script_cannot_call_a_deferred_tool_that_was_not_loaded() -> None:
     async with OpenAIServer([Turn(calls=(Call("add"),))]) as server:
         with pytest.raises(openai.BadRequestError, match="does not offer"):
             await respond(server, tools=[SEARCH, tool(defer_loading=True)])
 
 
-async def test_a_script_cannot_call_in_parallel_where_that_is_forbidden() -> None:
+async def test_a_script_cannot_make_parallel_calls_if_they_are_forbidden() -> None:
     async with OpenAIServer([Turn(calls=(Call("add"), Call("add")))]) as server:
         with pytest.raises(openai.BadRequestError, match="in parallel"):
             await chat(server, tools=[chat_tool()], parallel_tool_calls=False)
 
 
-# What the vendor refuses
+# Requests that the vendor refuses
 
 CALL: Json = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
 CALLED: Json = {"role": "assistant", "content": None, "tool_calls": [CALL]}
@@ -447,7 +447,7 @@ REFUSED_CHATS: list[tuple[Json, str]] = [
 
 
 @pytest.mark.parametrize(("request_", "message"), REFUSED_CHATS)
-async def test_chat_refuses_what_the_vendor_refuses(request_: Json, message: str) -> None:
+async def test_chat_refuses_requests_that_the_vendor_refuses(request_: Json, message: str) -> None:
     async with OpenAIServer([Turn("Hi.")]) as server:
         with pytest.raises(openai.BadRequestError) as refused:
             await chat(server, **request_)
@@ -492,7 +492,7 @@ REFUSED_RESPONSES: list[tuple[Json, str]] = [
 
 
 @pytest.mark.parametrize(("request_", "message"), REFUSED_RESPONSES)
-async def test_responses_refuses_what_the_vendor_refuses(request_: Json, message: str) -> None:
+async def test_responses_refuses_requests_that_the_vendor_refuses(request_: Json, message: str) -> None:
     async with OpenAIServer([Turn("Hi.")]) as server:
         with pytest.raises(openai.BadRequestError) as refused:
             await respond(server, **request_)
@@ -500,14 +500,14 @@ async def test_responses_refuses_what_the_vendor_refuses(request_: Json, message
         assert (await respond(server)).output_text == "Hi."
 
 
-async def test_another_path_is_not_found() -> None:
+async def test_an_unsupported_path_is_not_found() -> None:
     async with OpenAIServer() as server, client(server) as sdk:
         with pytest.raises(openai.NotFoundError):
             await sdk.models.list()
     assert [(request.method, request.path) for request in server.requests] == [("GET", "/v1/models")]
 
 
-async def test_structured_output_is_asked_for_in_either_api() -> None:
+async def test_structured_output_can_be_requested_in_both_apis() -> None:
     schema = STRICT | {"required": ["a"]}
     async with OpenAIServer([Turn('{"a": "b"}')] * 2) as server:
         form = {"name": "answer", "schema": schema, "strict": True}
@@ -515,7 +515,7 @@ async def test_structured_output_is_asked_for_in_either_api() -> None:
         assert (await respond(server, text={"format": {"type": "json_schema"} | form})).output_text == '{"a": "b"}'
 
 
-def test_the_known_parameters_are_those_of_the_sdk() -> None:
+def test_the_known_parameters_include_those_of_the_sdk() -> None:
     from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
     from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 
