@@ -1,4 +1,4 @@
-"""What is wanted gets vectors in the background, and what is asked gets one or does not wait for it."""
+"""Tools are embedded in the background; a query is embedded on demand, or the search does not wait."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONG_S = 30
 
 
 class Model:
-    """An embedder that keeps what it was asked, and does first what `before` says."""
+    """An embedder that records its texts and calls `before` first."""
 
     def __init__(
         self, before: Callable[[Sequence[str]], object] = len, *, is_local: bool = True, dim: int = DIM
@@ -59,7 +59,7 @@ class Model:
 
 
 def key_of(text: str) -> int:
-    """Another one for each text, above 0."""
+    """Return a different key above 0 for each text."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
@@ -94,7 +94,7 @@ def embedding(
 
 
 def texts_with_vectors(service: Embedding, texts: Iterable[str]) -> set[str]:
-    """Those of `texts` of which there is one; it is checked that it is the right one."""
+    """Return those of `texts` that have a vector, after checking the vectors."""
     texts = list(texts)
     table = service.vectors
     assert table is not None
@@ -105,10 +105,10 @@ def texts_with_vectors(service: Embedding, texts: Iterable[str]) -> set[str]:
     return {text for text, row in zip(texts, there.tolist(), strict=True) if row >= 0}
 
 
-# -- what is wanted ---------------------------------------------------------------------------------------------------
+# -- documents --------------------------------------------------------------------------------------------------------
 
 
-def test_all_that_is_wanted_has_vectors_in_the_end() -> None:
+def test_all_wanted_texts_eventually_have_vectors() -> None:
     texts = [f"tool {each}" for each in range(3 * LOOKED_UP)]
     with embedding(Model()) as service:
         assert service.vectors is None
@@ -120,7 +120,7 @@ def test_all_that_is_wanted_has_vectors_in_the_end() -> None:
         assert (told.problem, told.is_final, told.refused) == (None, False, 0)
 
 
-def test_snapshots_are_published_as_they_grow_and_never_change() -> None:
+def test_published_snapshots_grow_and_never_change() -> None:
     published: list[tuple[Vectors, bytes]] = []
     now = 0.0
 
@@ -143,7 +143,7 @@ def test_snapshots_are_published_as_they_grow_and_never_change() -> None:
             each.matrix[:] = 0
 
 
-def test_snapshots_are_published_a_few_times_a_second_and_the_last_at_once() -> None:
+def test_snapshots_are_published_at_intervals_and_the_last_one_at_once() -> None:
     seen: list[int] = []
     now = 0.0
 
@@ -160,7 +160,7 @@ def test_snapshots_are_published_a_few_times_a_second_and_the_last_at_once() -> 
     assert seen == [BATCH * (batch // 3 * 3) for batch in range(10)]
 
 
-def test_what_there_is_can_be_searched_while_the_model_is_slow_or_fails(tmp_path: Path) -> None:
+def test_existing_vectors_can_be_used_while_the_model_is_slow_or_fails(tmp_path: Path) -> None:
     texts = [f"tool {each}" for each in range(BATCH)]
     seen: list[int] = []
 
@@ -181,7 +181,7 @@ def test_what_there_is_can_be_searched_while_the_model_is_slow_or_fails(tmp_path
     assert seen == [BATCH, BATCH]
 
 
-def test_a_text_is_embedded_once_however_often_and_by_whomever_it_is_wanted() -> None:
+def test_a_text_wanted_several_times_is_embedded_once() -> None:
     model = Model()
     with embedding(model) as service:
         service.want("catalog", wanted(["a", "b", "a"]))
@@ -193,7 +193,7 @@ def test_a_text_is_embedded_once_however_often_and_by_whomever_it_is_wanted() ->
         assert service.condition.wanted == 3
 
 
-def test_what_has_no_key_is_to_have_no_vector() -> None:
+def test_texts_without_a_key_are_not_embedded() -> None:
     model = Model()
     with embedding(model) as service:
         service.want("catalog", TextsToEmbed(np.array([0, 7, 0], np.uint64), lambda position: f"tool {position}"))
@@ -201,7 +201,7 @@ def test_what_has_no_key_is_to_have_no_vector() -> None:
         assert (model.documents, service.condition.wanted) == (["tool 1"], 1)
 
 
-def test_what_is_kept_is_not_embedded_again(tmp_path: Path) -> None:
+def test_stored_vectors_are_not_computed_again(tmp_path: Path) -> None:
     first, second = Model(), Model()
     texts = [f"tool {each}" for each in range(LOOKED_UP + 10)]
     for model, these in ((first, texts), (second, [*texts, "new"])):
@@ -213,7 +213,7 @@ def test_what_is_kept_is_not_embedded_again(tmp_path: Path) -> None:
     assert second.documents == ["new"]
 
 
-def test_what_another_model_left_is_not_taken_for_its_own(tmp_path: Path) -> None:
+def test_stored_vectors_of_a_different_model_are_not_used(tmp_path: Path) -> None:
     with VectorStore(tmp_path / "v") as store:
         for name in ("one", "two"):
             model = Model()
@@ -224,7 +224,7 @@ def test_what_another_model_left_is_not_taken_for_its_own(tmp_path: Path) -> Non
             assert model.documents == ["a"]
 
 
-def test_what_was_wanted_last_is_embedded_first() -> None:
+def test_texts_wanted_last_are_embedded_first() -> None:
     busy, go_on = threading.Event(), threading.Event()
 
     def before(texts: Sequence[str]) -> None:
@@ -244,7 +244,7 @@ def test_what_was_wanted_last_is_embedded_first() -> None:
     assert len(model.documents) == 4 * BATCH + 2
 
 
-def test_what_nobody_wants_any_more_is_forgotten_and_memory_does_not_creep() -> None:
+def test_vectors_of_unwanted_texts_are_dropped_and_memory_stays_bounded() -> None:
     sizes: list[int] = []
     with embedding(Model()) as service:
         service.want("stays", wanted(["stays"]))
@@ -262,7 +262,7 @@ def test_what_nobody_wants_any_more_is_forgotten_and_memory_does_not_creep() -> 
     assert max(sizes) <= 4 * 1_500
 
 
-def test_what_is_forgotten_and_wanted_again_comes_from_what_is_kept(tmp_path: Path) -> None:
+def test_dropped_vectors_are_loaded_from_the_store_when_wanted_again(tmp_path: Path) -> None:
     model = Model()
     texts = [f"tool {each}" for each in range(1_500)]
     with VectorStore(tmp_path / "v") as store, embedding(model, store=store) as service:
@@ -273,7 +273,7 @@ def test_what_is_forgotten_and_wanted_again_comes_from_what_is_kept(tmp_path: Pa
     assert len(model.documents) == len(texts) + 1
 
 
-def test_whatever_texts_come_from_is_let_go_once_they_have_vectors() -> None:
+def test_the_source_of_texts_is_released_after_embedding() -> None:
     class State:
         def text_at(self, position: int) -> str:
             return "a"
@@ -284,7 +284,7 @@ def test_whatever_texts_come_from_is_let_go_once_they_have_vectors() -> None:
         service.want("catalog", TextsToEmbed(np.array([key_of("a")], np.uint64), state.text_at))
         assert service.settle(LONG_S)
         del state
-        service.want("overlay", wanted(["b"]))  # the thread has nothing of the first in its hands
+        service.want("overlay", wanted(["b"]))  # so that the thread holds no reference to the first
         assert service.settle(LONG_S)
         gc.collect()
         assert kept() is None
@@ -312,7 +312,7 @@ def wait_for_problem(service: Embedding) -> None:
     raise AssertionError("it did not fail")
 
 
-def test_each_wait_is_twice_as_long_as_the_one_before_until_it_works(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_pause_is_twice_as_long_as_the_previous_one(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "toolcrib.search.embedding")
     with embedding(Model(failing(5, lambda: EmbeddingFailed("away"))), backoff_s=(0.001, 0.004)) as service:
         service.want("catalog", wanted(["a"]))
@@ -322,7 +322,7 @@ def test_each_wait_is_twice_as_long_as_the_one_before_until_it_works(caplog: pyt
 
 
 @pytest.mark.parametrize("error", [lambda: EmbeddingFailed("away"), lambda: ZeroDivisionError("oops")])
-def test_a_model_that_fails_is_tried_again_until_it_works(error: Callable[[], Exception]) -> None:
+def test_a_failing_model_is_retried_until_it_works(error: Callable[[], Exception]) -> None:
     texts = [f"tool {each}" for each in range(3 * BATCH)]
     with embedding(Model(failing(5, error))) as service:
         service.want("catalog", wanted(texts))
@@ -331,7 +331,7 @@ def test_a_model_that_fails_is_tried_again_until_it_works(error: Callable[[], Ex
         assert service.condition.problem is None
 
 
-def test_while_it_fails_the_reason_can_be_read_and_when_it_is_tried_again() -> None:
+def test_the_reason_and_the_next_retry_can_be_read_while_the_model_fails() -> None:
     now = [0.0]
     stuck = EmbeddingFailed("http://there: too much was asked", retry_after_s=120)
     with embedding(Model(failing(99, lambda: stuck)), backoff_s=(1.0, 600.0), clock=lambda: now[0]) as service:
@@ -346,7 +346,7 @@ def test_while_it_fails_the_reason_can_be_read_and_when_it_is_tried_again() -> N
     assert service.settle(0.0), "closing waits for nothing"
 
 
-def test_whether_there_is_a_model_can_be_waited_for(tmp_path: Path) -> None:
+def test_opened_waits_until_the_model_is_known_to_be_usable_or_not(tmp_path: Path) -> None:
     def away(texts: Sequence[str]) -> None:
         raise EmbeddingFailed("away")
 
@@ -358,7 +358,7 @@ def test_whether_there_is_a_model_can_be_waited_for(tmp_path: Path) -> None:
             assert service.condition.model == "model" or service.condition.is_final
 
 
-def test_a_model_that_cannot_be_used_is_not_tried_again(tmp_path: Path) -> None:
+def test_an_unusable_model_is_not_retried(tmp_path: Path) -> None:
     tried: list[int] = []
 
     def opening() -> Embedder:
@@ -380,7 +380,7 @@ def test_a_model_that_cannot_be_used_is_not_tried_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dim", [DIM - 1, DIM + 1])
-def test_a_model_of_another_dimension_than_it_says_brings_nothing_in(dim: int) -> None:
+def test_a_model_with_wrong_dimensions_adds_no_vectors(dim: int) -> None:
     with embedding(Model(dim=dim)) as service:
         service.want("catalog", wanted(["a"]))
         wait_for_problem(service)
@@ -390,7 +390,7 @@ def test_a_model_of_another_dimension_than_it_says_brings_nothing_in(dim: int) -
         assert service.queries(["a"]) is None
 
 
-def test_texts_that_are_refused_keep_none_of_the_others_back() -> None:
+def test_refused_texts_do_not_block_other_texts() -> None:
     poisoned: list[Sequence[str]] = []
 
     def before(texts: Sequence[str]) -> None:
@@ -411,7 +411,7 @@ def test_texts_that_are_refused_keep_none_of_the_others_back() -> None:
         assert poisoned == []
 
 
-def test_an_endpoint_that_refuses_everything_is_left_alone() -> None:
+def test_an_endpoint_that_refuses_every_text_is_not_asked_again_soon() -> None:
     asked: list[int] = []
 
     def before(texts: Sequence[str]) -> None:
@@ -425,7 +425,7 @@ def test_an_endpoint_that_refuses_everything_is_left_alone() -> None:
         assert asked == [BATCH, 1]
 
 
-def test_closing_ends_what_waits_and_wants_nothing_more() -> None:
+def test_closing_stops_the_thread_and_ignores_new_texts() -> None:
     with embedding(Model(failing(99, lambda: EmbeddingFailed("away"))), backoff_s=(600.0, 600.0)) as service:
         service.want("catalog", wanted(["a"]))
         service.close()
@@ -451,16 +451,16 @@ print("done")
 """
 
 
-def test_a_program_that_forgets_to_close_it_ends_all_the_same() -> None:
+def test_a_program_that_does_not_close_the_service_still_ends() -> None:
     ended = subprocess.run([sys.executable, "-c", FORGETFUL], capture_output=True, text=True, timeout=60, check=True)
     assert (ended.stdout, ended.stderr) == ("done\n", "")
 
 
-# -- what is asked ----------------------------------------------------------------------------------------------------
+# -- queries ----------------------------------------------------------------------------------------------------------
 
 
 def held(go_on: threading.Event) -> Callable[[Sequence[str]], object]:
-    """Hold the model up until then."""
+    """Block the model until the event is set."""
 
     def before(texts: Sequence[str]) -> bool:
         return go_on.wait(LONG_S)
@@ -469,22 +469,22 @@ def held(go_on: threading.Event) -> Callable[[Sequence[str]], object]:
 
 
 def ready(service: Embedding) -> None:
-    """Have the model there."""
+    """Wait until the model is open."""
     service.want("catalog", wanted(["ready"]))
     assert service.settle(LONG_S)
 
 
-def test_a_local_model_answers_at_once(tmp_path: Path) -> None:
+def test_a_local_model_embeds_queries_at_once(tmp_path: Path) -> None:
     folder = static_folder(tmp_path / "tiny")
     with embedding(lambda: open_embedder(ModelFolder(folder))) as service:
-        assert service.queries(["mail"]) is None, "nothing is waited for"
+        assert service.queries(["mail"]) is None, "the call does not wait"
         ready(service)
         found = service.queries(["mail", "read", "mail"])
         assert found is not None
         np.testing.assert_allclose(found, [unit(vector(word)) for word in ("mail", "read", "mail")], atol=1e-6)
 
 
-def test_what_was_asked_before_is_not_embedded_again() -> None:
+def test_earlier_queries_are_not_embedded_again() -> None:
     model = Model()
     with embedding(model) as service:
         ready(service)
@@ -492,12 +492,12 @@ def test_what_was_asked_before_is_not_embedded_again() -> None:
             found = service.queries(texts)
             assert found is not None
             np.testing.assert_array_equal(found, [vector_of(text) for text in texts])
-            found[:] = 0  # whoever got it may do with it as he likes
+            found[:] = 0  # the caller may change the result
         assert model.queries == ["mail", "file", "read"]
         assert service.queries([]) is None
 
 
-def test_a_query_and_its_clauses_stand_beside_the_vectors() -> None:
+def test_a_query_and_its_clauses_are_returned_with_the_vectors() -> None:
     query = Query.parse("read the mail, then write a file")
     assert len(query.texts) == 3
     with embedding(Model()) as service:
@@ -509,7 +509,7 @@ def test_a_query_and_its_clauses_stand_beside_the_vectors() -> None:
         np.testing.assert_array_equal(understood.texts, [vector_of(text) for text in query.texts])
 
 
-def test_few_queries_are_remembered() -> None:
+def test_the_query_cache_is_limited_and_drops_the_least_recently_used() -> None:
     model = Model()
     with embedding(model) as service:
         ready(service)
@@ -521,7 +521,7 @@ def test_few_queries_are_remembered() -> None:
         assert model.queries.count("query 0") == 2
 
 
-def test_after_a_failed_query_the_model_is_left_alone_for_a_while() -> None:
+def test_after_a_failed_query_the_model_is_paused() -> None:
     now = [0.0]
     model = Model()
     with embedding(model, clock=lambda: now[0]) as service:
@@ -535,7 +535,7 @@ def test_after_a_failed_query_the_model_is_left_alone_for_a_while() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_model_elsewhere_is_asked_before_and_not_during_a_search() -> None:
+async def test_a_remote_model_is_called_before_a_search_and_not_during_it() -> None:
     with serving() as server:
         model = ModelEndpoint(server.url, "tiny", dimensions=SERVED_DIM)
         with embedding(lambda: open_embedder(model)) as service:
@@ -554,7 +554,7 @@ async def test_a_model_elsewhere_is_asked_before_and_not_during_a_search() -> No
 
 
 @pytest.mark.anyio
-async def test_many_who_ask_the_same_at_once_are_one_request() -> None:
+async def test_concurrent_identical_queries_share_one_request() -> None:
     model = Model(is_local=False)
     with embedding(model) as service:
         ready(service)
@@ -570,7 +570,7 @@ async def test_many_who_ask_the_same_at_once_are_one_request() -> None:
 
 
 @pytest.mark.anyio
-async def test_who_asks_for_more_waits_for_what_others_asked_for_too() -> None:
+async def test_overlapping_queries_share_requests_and_wait_for_all_texts() -> None:
     model = Model(is_local=False)
     with embedding(model) as service:
         ready(service)
@@ -587,7 +587,7 @@ async def test_who_asks_for_more_waits_for_what_others_asked_for_too() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_vector_that_takes_too_long_is_not_waited_for_and_there_the_next_time() -> None:
+async def test_a_slow_query_vector_is_not_waited_for_and_available_later() -> None:
     now = [0.0]
     model = Model(is_local=False)
     with embedding(model, clock=lambda: now[0]) as service:
@@ -596,10 +596,10 @@ async def test_a_vector_that_takes_too_long_is_not_waited_for_and_there_the_next
         model.before = held(go_on)
         await service.prepare(["slow"], 0.01)
         assert service.queries(["slow"]) is None
-        await service.prepare(["another"], LONG_S)  # does not wait, or this would not end before it goes on
+        await service.prepare(["another"], LONG_S)  # does not wait, otherwise the test would hang
         assert model.queries == []
         go_on.set()
-        await service.prepare(["slow"], LONG_S)  # still on its way, or there
+        await service.prepare(["slow"], LONG_S)  # still running, or finished
         assert service.queries(["slow"]) is not None
         now[0] += 60
         await service.prepare(["another"], LONG_S)
@@ -607,7 +607,7 @@ async def test_a_vector_that_takes_too_long_is_not_waited_for_and_there_the_next
 
 
 @pytest.mark.anyio
-async def test_an_endpoint_that_fails_is_no_error_and_not_asked_again_at_once() -> None:
+async def test_a_failing_endpoint_raises_no_error_and_is_paused() -> None:
     now = [0.0]
 
     def broken(asked: Asked) -> Answer:
@@ -631,7 +631,7 @@ async def test_an_endpoint_that_fails_is_no_error_and_not_asked_again_at_once() 
 
 
 @pytest.mark.anyio
-async def test_no_more_than_a_few_are_asked_for_at_once() -> None:
+async def test_the_number_of_concurrent_query_requests_is_limited() -> None:
     model = Model(is_local=False)
     with embedding(model) as service:
         ready(service)
@@ -646,7 +646,7 @@ async def test_no_more_than_a_few_are_asked_for_at_once() -> None:
 
 
 @pytest.mark.anyio
-async def test_whoever_is_cancelled_while_waiting_leaves_it_to_the_others() -> None:
+async def test_a_cancelled_waiter_does_not_cancel_the_shared_request() -> None:
     model = Model(is_local=False)
     with embedding(model) as service:
         ready(service)

@@ -1,4 +1,4 @@
-"""Metrics against values worked out by hand and a naive implementation, intervals, comparisons, floors, and files."""
+"""Metrics compared with hand-computed values and a naive implementation, intervals, comparisons, floors and files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def found(*results: tuple[str, float]) -> tuple[Found, ...]:
 
 
 def first_of(ranks: Sequence[int]) -> Evaluation:
-    """Queries whose one relevant tool stands at these ranks; 0 where it is not found."""
+    """Queries with one relevant tool at the given ranks; 0 means not found."""
     answers = (
         Answer(judged(f"q{at}", "right"), found(*[("right" if n == rank else f"x{n}", 0.5) for n in range(1, 11)]))
         for at, rank in enumerate(ranks)
@@ -66,7 +66,7 @@ def test_metrics_are_means_over_queries() -> None:
 
 
 def naive(ranked: Sequence[str], relevant: frozenset[str]) -> dict[str, float]:
-    """The metrics as their definitions read, with none of the code under test."""
+    """Compute the metrics from their definitions, without the code under test."""
     gain = sum(1 / math.log2(ranked.index(tool) + 2) for tool in relevant if tool in ranked[:10])
     ideal = sum(1 / math.log2(rank + 1) for rank in range(1, min(len(relevant), 10) + 1))
     ranks = [rank for rank in range(1, 11) if rank <= len(ranked) and ranked[rank - 1] in relevant]
@@ -84,7 +84,7 @@ def naive(ranked: Sequence[str], relevant: frozenset[str]) -> dict[str, float]:
         max_size=6,
     )
 )
-def test_metrics_are_those_of_their_definitions(cases: list[tuple[list[str], frozenset[str]]]) -> None:
+def test_metrics_match_their_definitions(cases: list[tuple[list[str], frozenset[str]]]) -> None:
     rankings = {f"q{at}": ranked for at, (ranked, _) in enumerate(cases)}
     queries = [JudgedQuery(f"q{at}", f"q{at}", relevant) for at, (_, relevant) in enumerate(cases)]
 
@@ -98,7 +98,7 @@ def test_metrics_are_those_of_their_definitions(cases: list[tuple[list[str], fro
         assert estimate.mean - 1e-12 <= estimate.high <= 1 + 1e-12
 
 
-def test_a_query_with_more_relevant_tools_than_results_can_still_be_answered_perfectly() -> None:
+def test_more_relevant_tools_than_results_can_still_give_a_perfect_ndcg() -> None:
     tools = [f"t{number:02}" for number in range(20)]
 
     evaluation = evaluate(lambda _, limit: tools[:limit], [judged("all", *tools)], tools=20)
@@ -113,12 +113,12 @@ def test_a_tool_that_is_returned_twice_counts_once() -> None:
     assert evaluation.recall_at_5 == pytest.approx(0.5)
 
 
-def test_the_wire_form_names_metrics_as_they_are_known() -> None:
+def test_the_wire_form_uses_the_standard_metric_names() -> None:
     wire = evaluate(lambda _, __: ["x", "x", "y", "a"], [judged("q", "a")], tools=3).to_wire()
 
     assert wire == {
         "metrics": {"ndcg@10": 0.5, "recall@1": 0.0, "recall@5": 1.0, "recall@10": 1.0, "mrr": 0.3333},
-        "intervals": {  # of one query nothing is known but itself
+        "intervals": {  # one query has no spread
             "ndcg@10": [0.5, 0.5],
             "recall@1": [0.0, 0.0],
             "recall@5": [1.0, 1.0],
@@ -132,15 +132,15 @@ def test_the_wire_form_names_metrics_as_they_are_known() -> None:
 
 
 @pytest.mark.parametrize("queries", [[], [judged("nothing serves this")]])
-def test_without_a_query_that_a_tool_serves_there_is_no_evaluation(queries: list[JudgedQuery]) -> None:
+def test_an_evaluation_requires_a_query_with_a_relevant_tool(queries: list[JudgedQuery]) -> None:
     with pytest.raises(ValueError, match="no query"):
         evaluate(lambda _, __: [], queries, tools=0)
 
 
-# -- "nothing here" ---------------------------------------------------------------------------------------------------
+# -- queries without a relevant tool ----------------------------------------------------------------------------------
 
 
-def test_queries_that_nothing_serves_count_for_nothing_here_alone() -> None:
+def test_queries_without_a_relevant_tool_are_evaluated_separately() -> None:
     pages: dict[str, tuple[Found, ...]] = {
         "served": found(("a", 0.9)),
         "refused": (),
@@ -155,13 +155,13 @@ def test_queries_that_nothing_serves_count_for_nothing_here_alone() -> None:
     assert (evaluation.queries, evaluation.refused) == (2, 1)
     wire = evaluation.to_wire()["nothing_here"]
     assert (wire["queries"], wire["refused"]) == (2, 1)
-    # .9 is above .4 and 0, an empty page is below .4 and level with the other empty one.
+    # .9 is above .4 and 0, an empty page is below .4 and equal to the other empty page.
     assert wire["auroc"] == pytest.approx((1 + 1 + 0 + 0.5) / 4)
-    # Two pages have a first result: .9 that is right, .4 that is not, in bins of their own.
+    # Two pages have a first result: .9 is right, .4 is wrong, and each is in its own bin.
     assert wire["calibration_error"] == pytest.approx((0.1 + 0.4) / 2)
 
 
-def test_confidence_is_not_judged_where_every_query_is_served() -> None:
+def test_confidence_is_not_evaluated_if_every_query_has_a_relevant_tool() -> None:
     evaluation = evaluate(lambda _, __: ["a"], [judged("q", "a")], tools=1)
 
     assert evaluation.auroc is None
@@ -169,7 +169,7 @@ def test_confidence_is_not_judged_where_every_query_is_served() -> None:
     assert "nothing_here" not in evaluation.to_wire()
 
 
-def test_there_is_no_calibration_where_no_page_has_a_result() -> None:
+def test_calibration_is_missing_if_no_page_has_a_result() -> None:
     evaluation = evaluate(lambda _, __: [], [judged("q", "a"), judged("other")], tools=1)
 
     assert evaluation.auroc == pytest.approx(0.5)
@@ -180,13 +180,13 @@ confidences = st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.75, 1.0]), min_si
 
 
 @given(confidences, confidences)
-def test_auroc_is_the_share_of_pairs_in_the_right_order(served: list[float], others: list[float]) -> None:
+def test_auroc_is_the_share_of_correctly_ordered_pairs(served: list[float], others: list[float]) -> None:
     wins = [1.0 if one > other else 0.5 if one == other else 0.0 for one in served for other in others]
     assert auroc(served, others) == pytest.approx(np.mean(wins))
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=30))
-def test_calibration_error_is_the_gap_of_each_bin_by_its_share(pairs: list[tuple[float, bool]]) -> None:
+def test_calibration_error_is_the_weighted_gap_of_the_bins(pairs: list[tuple[float, bool]]) -> None:
     expected = 0.0
     for number in range(10):
         members = [(said, true) for said, true in pairs if number == min(int(said * 10), 9)]
@@ -199,7 +199,7 @@ def test_calibration_error_is_the_gap_of_each_bin_by_its_share(pairs: list[tuple
 # -- intervals --------------------------------------------------------------------------------------------------------
 
 
-def test_about_95_of_100_intervals_hold_the_mean_that_the_queries_were_drawn_from() -> None:
+def test_about_95_percent_of_the_intervals_contain_the_true_mean() -> None:
     random = np.random.default_rng(7)
     held = 0
     for _ in range(200):
@@ -208,7 +208,7 @@ def test_about_95_of_100_intervals_hold_the_mean_that_the_queries_were_drawn_fro
     assert 0.90 <= held / 200 <= 0.98
 
 
-def test_an_interval_is_as_wide_as_the_standard_error_says() -> None:
+def test_the_width_of_an_interval_matches_the_standard_error() -> None:
     values = np.random.default_rng(1).random((3_000, 2))
     for column, estimate in enumerate(estimates(values)):
         error = values[:, column].std() / math.sqrt(3_000)
@@ -216,15 +216,15 @@ def test_an_interval_is_as_wide_as_the_standard_error_says() -> None:
         assert estimate.high - estimate.low == pytest.approx(2 * 1.96 * error, rel=0.1)
 
 
-def test_the_same_queries_have_the_same_intervals_each_time() -> None:
+def test_intervals_of_the_same_queries_are_deterministic() -> None:
     values = np.random.default_rng(3).random((50, 1))
     assert estimates(values) == estimates(values)
 
 
-# -- categories, and what went wrong ----------------------------------------------------------------------------------
+# -- categories and mistakes ------------------------------------------------------------------------------------------
 
 
-def test_categories_are_counted_apart_the_worst_first_and_a_query_counts_in_each_of_its_own() -> None:
+def test_categories_are_sorted_by_quality_and_a_query_counts_in_each_of_its_own() -> None:
     pages = {"good": ["a"], "bad": ["x", "a"], "empty": list[str]()}
     queries = [
         judged("good", "a", category="mail"),
@@ -241,7 +241,7 @@ def test_categories_are_counted_apart_the_worst_first_and_a_query_counts_in_each
     assert groups[1].metrics["recall@1"].mean == pytest.approx(0.5)
 
 
-def test_the_worst_answers_come_first_and_of_equally_bad_ones_the_surest() -> None:
+def test_the_worst_answers_are_first_and_ties_are_ordered_by_confidence() -> None:
     pages = {
         "perfect": found(("a", 0.9)),
         "unsure": found(("x", 0.2)),
@@ -259,7 +259,7 @@ def test_the_worst_answers_come_first_and_of_equally_bad_ones_the_surest() -> No
 
 
 @given(st.lists(st.integers(0, 10), min_size=1, max_size=30))
-def test_equal_settings_differ_by_exactly_nothing(ranks: list[int]) -> None:
+def test_equal_settings_have_a_difference_of_exactly_zero(ranks: list[int]) -> None:
     comparison = Comparison(first_of(ranks), first_of(ranks))
 
     for difference in comparison.differences.values():
@@ -268,7 +268,7 @@ def test_equal_settings_differ_by_exactly_nothing(ranks: list[int]) -> None:
     assert comparison.most_changed(5) == ((), ())
 
 
-def test_a_setting_that_is_better_nearly_everywhere_is_distinguishable_whichever_way_it_is_looked_at() -> None:
+def test_a_consistently_better_setting_is_distinguishable_in_both_directions() -> None:
     one, other = first_of([2] * 40 + [1] * 2), first_of([1] * 40 + [2] * 2)
 
     forth, back = (Comparison(*pair).differences["mrr"] for pair in ((one, other), (other, one)))
@@ -280,13 +280,13 @@ def test_a_setting_that_is_better_nearly_everywhere_is_distinguishable_whichever
     assert (back.better, back.worse, back.is_distinguishable) == (2, 40, True)
 
 
-def test_what_helps_as_many_queries_as_it_hurts_may_be_chance() -> None:
+def test_a_setting_that_helps_and_hurts_equally_is_not_distinguishable() -> None:
     comparison = Comparison(first_of([1, 2] * 30), first_of([2, 1] * 30))
 
     assert not comparison.differences["mrr"].is_distinguishable
 
 
-def test_a_handful_of_queries_shows_nothing_however_much_better_each_is() -> None:
+def test_fewer_than_six_changed_queries_are_never_distinguishable() -> None:
     few, enough = (Comparison(first_of([2] * count), first_of([1] * count)) for count in (5, 6))
 
     assert few.differences["mrr"].estimate.low > 0
@@ -295,7 +295,7 @@ def test_a_handful_of_queries_shows_nothing_however_much_better_each_is() -> Non
 
 
 def test_the_difference_is_paired() -> None:
-    """Queries that are hard for both say nothing about which is better; unpaired they would drown what does."""
+    """Queries that are hard for both settings do not matter; without pairing, they would hide the difference."""
     one = first_of([1, 0] * 50)
     other = first_of([1, 10] * 50)
 
@@ -305,7 +305,7 @@ def test_the_difference_is_paired() -> None:
     assert difference.is_distinguishable
 
 
-def test_the_queries_that_changed_most_are_named() -> None:
+def test_the_queries_with_the_largest_changes_are_listed() -> None:
     comparison = Comparison(first_of([1, 1, 2, 0, 5]), first_of([1, 0, 1, 1, 5]))
 
     better, worse = comparison.most_changed(5)
@@ -318,7 +318,7 @@ def test_the_queries_that_changed_most_are_named() -> None:
 # -- floors -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_floor_is_of_a_metric_or_of_ndcg() -> None:
+def test_a_floor_applies_to_the_named_metric_or_to_ndcg_by_default() -> None:
     assert Floor.parse("0.8") == Floor("ndcg@10", 0.8)
     assert Floor.parse(" Recall@5 = .9 ") == Floor("recall@5", 0.9)
 
@@ -335,12 +335,12 @@ def test_a_floor_is_of_a_metric_or_of_ndcg() -> None:
         ("nan", "not between"),
     ],
 )
-def test_a_floor_of_another_form_is_refused(text: str, complaint: str) -> None:
+def test_an_invalid_floor_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Floor.parse(text)
 
 
-def test_a_floor_is_missed_by_what_the_mean_lacks() -> None:
+def test_a_floor_is_missed_by_its_difference_to_the_mean() -> None:
     evaluation = first_of([1, 2, 4])  # MRR (1 + 1/2 + 1/4) / 3 = .58333
 
     assert Floor("mrr", 0.6).missed_by(evaluation) == pytest.approx(0.0167)
@@ -352,7 +352,7 @@ def test_a_floor_is_missed_by_what_the_mean_lacks() -> None:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_queries_are_read_from_lines(tmp_path: Path) -> None:
+def test_queries_are_read_from_json_lines(tmp_path: Path) -> None:
     file = tmp_path / "queries.jsonl"
     file.write_text(
         '\ufeff{"id": "q1", "query": "send a message\u2028now", "relevant": ["mail.send"], "note": 1}\n\n'
@@ -382,7 +382,7 @@ def test_queries_are_read_from_lines(tmp_path: Path) -> None:
         ('{"query": "q", "relevant": ["a"], "category": ["x", 1]}', "`category`"),
     ],
 )
-def test_a_malformed_line_is_named_with_its_file(tmp_path: Path, line: str, complaint: str) -> None:
+def test_an_invalid_line_is_reported_with_file_and_line_number(tmp_path: Path, line: str, complaint: str) -> None:
     file = tmp_path / "queries.jsonl"
     file.write_text('{"query": "fine", "relevant": ["a"]}\n' + line, encoding="utf-8")
 
@@ -392,7 +392,7 @@ def test_a_malformed_line_is_named_with_its_file(tmp_path: Path, line: str, comp
     assert "queries.jsonl, line 2" in caught.value.message
 
 
-def test_a_file_in_which_there_is_nothing_to_find_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_usable_queries_is_refused(tmp_path: Path) -> None:
     nothing = json.dumps({"query": "brew coffee", "relevant": []}).encode()
     for name, data, complaint in [
         ("empty.jsonl", b"\n", "contains no queries"),

@@ -1,4 +1,4 @@
-"""Past calls as search learns of them: through a crib that writes an audit, and others that write the same file."""
+"""Past calls as input of search, from the audit that a crib or a different process writes."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def write(path: Path, *operations: Operation) -> None:
 
 
 def used(tool: str, query: str = "calendar", principal: str = "local", number: int = 0, **also: Any) -> list[Operation]:
-    """A search that showed `tool`, and the call of that, in one trace."""
+    """A search that showed `tool` and a call of the tool, in one trace."""
     both: Operation = {"trace_id": f"{number:032x}", "principal": principal, "tool_ids": (tool,), **also}
     return [{**both, "query": query}, {**both, "query": None, "operation": "call_tool"}]
 
 
 @pytest.mark.anyio
-async def test_a_search_and_the_call_that_came_of_it_count_for_who_made_them(path: Path) -> None:
+async def test_a_search_and_its_call_count_for_their_principal(path: Path) -> None:
     with AuditStore(path) as audit, reading(path) as histories:
         on = crib(audit)
         assert histories.history_for(LOCAL) is None
@@ -113,7 +113,7 @@ async def test_a_search_and_the_call_that_came_of_it_count_for_who_made_them(pat
 
 
 @pytest.mark.anyio
-async def test_a_call_that_failed_or_was_never_searched_for_does_not_count(path: Path) -> None:
+async def test_failed_calls_and_calls_without_a_search_do_not_count(path: Path) -> None:
     with AuditStore(path) as audit, reading(path) as histories:
         on = crib(audit)
         handle = on.expand_tool("functions.add_event").handle
@@ -124,7 +124,7 @@ async def test_a_call_that_failed_or_was_never_searched_for_does_not_count(path:
         assert (len(known(histories)), known(histories).tool_ids) == (1, ("functions.add_event",))
 
 
-def test_whoever_waits_for_the_past_has_all_that_was_there_before(path: Path) -> None:
+def test_settle_waits_until_all_earlier_calls_are_read(path: Path) -> None:
     write(path, *(step for number in range(500) for step in used("a.b", f"calendar {number}", number=number)))
     with reading(path) as histories:
         assert histories.settle(10)
@@ -136,7 +136,7 @@ def test_whoever_waits_for_the_past_has_all_that_was_there_before(path: Path) ->
         assert histories.settle(10)
 
 
-def test_a_call_counts_for_the_last_search_before_it_that_showed_its_tool(path: Path) -> None:
+def test_a_call_counts_for_the_last_search_that_showed_its_tool(path: Path) -> None:
     trace: Operation = {"trace_id": f"{7:032x}"}
     now = performed().at
     steps = [("first thing", ("a.x",)), ("other matter", ("a.y",)), ("second thing", ("a.x", "a.y")), (None, ("a.x",))]
@@ -157,11 +157,11 @@ def test_a_call_counts_for_the_last_search_before_it_that_showed_its_tool(path: 
     with reading(path) as histories:
         until_blocking(lambda: histories.history_for(LOCAL), "it is read")
         assert prior(histories, "second thing") == pytest.approx({"a.x": 1.0})
-        assert len(known(histories)) == 1, "what eve called in local's trace confirms nothing"
+        assert len(known(histories)) == 1, "a call by eve in a trace of local does not count"
         assert histories.history_for(EVE) is None
 
 
-def test_a_principal_never_sees_what_one_outside_its_group_did(path: Path) -> None:
+def test_a_principal_sees_only_the_history_of_its_own_group(path: Path) -> None:
     write(path, *used("a.x", principal=ADA.id), *used("a.y", principal=EVE.id, number=1))
     with reading(path, SHARED) as histories:
         until_blocking(lambda: histories.history_for(ADA), "it is read")
@@ -171,7 +171,7 @@ def test_a_principal_never_sees_what_one_outside_its_group_did(path: Path) -> No
         assert histories.history_for(LOCAL) is None
 
 
-def test_who_shares_can_change_while_it_is_read_and_nothing_is_shown_that_is_no_longer_shared(path: Path) -> None:
+def test_sharing_can_change_at_run_time_and_unshared_history_is_hidden_at_once(path: Path) -> None:
     write(path, *used("a.x", principal=ADA.id), *used("a.y", principal=BOB.id, number=1))
     with reading(path, SHARED) as histories:
         until_blocking(lambda: histories.history_for(BOB), "it is read")
@@ -184,7 +184,7 @@ def test_who_shares_can_change_while_it_is_read_and_nothing_is_shown_that_is_no_
         assert histories.history_for(BOB) is None
 
 
-def test_what_another_process_writes_is_followed_into_a_file_that_takes_the_place_of_another(path: Path) -> None:
+def test_a_replaced_audit_file_of_a_different_process_is_followed(path: Path) -> None:
     with reading(path) as histories:
         write(path, *used("a.x"))
         until_blocking(lambda: histories.history_for(LOCAL), "the file is there")
@@ -196,7 +196,7 @@ def test_what_another_process_writes_is_followed_into_a_file_that_takes_the_plac
         assert known(histories).tool_ids == ("a.y",)
 
 
-def test_what_is_deleted_from_the_audit_is_forgotten_and_the_rest_is_not(path: Path) -> None:
+def test_operations_deleted_from_the_audit_are_forgotten_and_others_are_not(path: Path) -> None:
     write(path, *used("a.x", query="secret plan"), *used("a.y", query="other plan", number=1))
     with reading(path) as histories:
         until_blocking(lambda: histories.history_for(LOCAL), "it is read")
@@ -207,7 +207,7 @@ def test_what_is_deleted_from_the_audit_is_forgotten_and_the_rest_is_not(path: P
         until_blocking(lambda: "a.z" in known(histories).tool_ids, "what comes is read")
 
 
-def test_what_is_too_old_does_not_count(path: Path) -> None:
+def test_calls_older_than_the_limit_do_not_count(path: Path) -> None:
     now = performed().at
     write(path, *used("a.x", at=now - 91 * DAY_S), *used("a.y", at=now - 89 * DAY_S, number=1))
     with reading(path) as histories:
@@ -215,7 +215,7 @@ def test_what_is_too_old_does_not_count(path: Path) -> None:
         assert known(histories).tool_ids == ("a.y",)
 
 
-def test_a_file_that_is_no_audit_leaves_search_without_a_past_and_is_told_of_once(
+def test_an_invalid_audit_file_is_logged_once_and_search_works_without_history(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.write_bytes(b"no database, but long enough to be taken for one" * 100)
@@ -228,7 +228,7 @@ def test_a_file_that_is_no_audit_leaves_search_without_a_past_and_is_told_of_onc
     assert len(caplog.records) == 1
 
 
-def test_names_that_the_audit_cuts_are_nobodys(path: Path) -> None:
+def test_operations_with_truncated_principal_names_count_for_no_principal(path: Path) -> None:
     long = "x" * (MAX_NAME + 1)
     write(path, *used("a.x", principal=long), *used("a.y", number=1))
     with reading(path) as histories:

@@ -1,4 +1,4 @@
-"""The store of vectors keeps what it can, and is never in the way of anything."""
+"""The vector store saves what it can, and its failures never affect its users."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rows(count: int, dim: int = DIM, seed: int = 0) -> NDArray[np.float32]:
     return made / np.linalg.norm(made, axis=1, keepdims=True)
 
 
-def test_what_was_kept_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_stored_vectors_are_available_after_a_restart(tmp_path: Path) -> None:
     vectors = rows(3)
     with VectorStore(tmp_path / "deep" / "vectors.sqlite") as store:
         store.put_many("m", keys("abc"), vectors)
@@ -47,7 +47,7 @@ def test_what_was_kept_is_there_after_a_restart(tmp_path: Path) -> None:
         assert store.count() == 3
 
 
-def test_halving_the_bytes_moves_no_cosine_by_more_than_a_thousandth(tmp_path: Path) -> None:
+def test_storing_half_precision_changes_cosines_by_at_most_a_thousandth(tmp_path: Path) -> None:
     vectors = rows(200, 384)
     with VectorStore(tmp_path / "v") as store:
         store.put_many("m", keys(range(200)), vectors)
@@ -55,7 +55,7 @@ def test_halving_the_bytes_moves_no_cosine_by_more_than_a_thousandth(tmp_path: P
     np.testing.assert_allclose(found.astype(np.float32) @ vectors.T, vectors @ vectors.T, atol=1e-3)
 
 
-def test_models_and_dimensions_are_told_apart(tmp_path: Path) -> None:
+def test_models_and_dimensions_are_kept_separate(tmp_path: Path) -> None:
     with VectorStore(tmp_path / "v") as store:
         store.put_many("one", keys("a"), rows(1))
         store.put_many("two", keys("a"), rows(1, seed=1))
@@ -65,7 +65,7 @@ def test_models_and_dimensions_are_told_apart(tmp_path: Path) -> None:
         assert (positions, found.shape) == ([], (0, DIM + 1))
 
 
-def test_thousands_go_in_and_come_out_at_once(tmp_path: Path) -> None:
+def test_thousands_of_vectors_are_written_and_read_in_one_call(tmp_path: Path) -> None:
     vectors = rows(5_000)
     with VectorStore(tmp_path / "v") as store:
         store.put_many("m", keys(range(5_000)), vectors)
@@ -74,9 +74,9 @@ def test_thousands_go_in_and_come_out_at_once(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, vectors, atol=1e-3)
 
 
-def test_nothing_is_kept_of_a_text_but_a_digest_and_others_cannot_read_it(tmp_path: Path) -> None:
+def test_only_digests_of_texts_are_stored_and_the_file_is_private(tmp_path: Path) -> None:
     path = tmp_path / "cache" / "vectors.sqlite"
-    before = os.umask(0o022)  # as most have it
+    before = os.umask(0o022)  # the usual umask
     try:
         with VectorStore(path) as store:
             store.put_many("m", keys(["a secret tool"]), rows(1))
@@ -87,7 +87,7 @@ def test_nothing_is_kept_of_a_text_but_a_digest_and_others_cannot_read_it(tmp_pa
     assert b"secret" not in path.read_bytes()
 
 
-def test_the_least_recently_used_make_room(tmp_path: Path) -> None:
+def test_the_least_recently_used_vectors_are_evicted(tmp_path: Path) -> None:
     now = [1_000_000.0]
     size = 2 * DIM
     with VectorStore(tmp_path / "v", max_bytes=100 * size, now=lambda: now[0]) as store:
@@ -95,7 +95,7 @@ def test_the_least_recently_used_make_room(tmp_path: Path) -> None:
         now[0] += 2 * TOUCHED_S
         store.put_many("m", keys(range(50, 100)), rows(50))
         now[0] += 2 * TOUCHED_S
-        store.get_many("m", keys(range(25)), DIM)  # they were oldest, and are wanted still
+        store.get_many("m", keys(range(25)), DIM)  # these were the oldest, and are used again
         now[0] += 2 * TOUCHED_S
         store.put_many("m", keys(range(100, 120)), rows(20))
         assert store.count() * size <= 100 * size
@@ -105,13 +105,13 @@ def test_the_least_recently_used_make_room(tmp_path: Path) -> None:
     assert not {*range(25, 50)} & {*there}
 
 
-def test_room_does_not_grow_with_what_comes_and_goes(tmp_path: Path) -> None:
+def test_the_file_size_stays_bounded_when_models_change(tmp_path: Path) -> None:
     path = tmp_path / "v"
     with VectorStore(path, max_bytes=200 * 2 * DIM) as store:
         sizes: list[int] = []
         for turn in range(20):
             store.put_many(f"model {turn}", keys(range(100)), rows(100))
-            assert store.count() <= 200 + 100  # as far as it may go before somebody looks
+            assert store.count() <= 200 + 100  # the limit may be exceeded by one batch
             sizes.append(path.stat().st_size)
         assert sizes[-1] == sizes[9]
     with sqlite3.connect(path) as file:
@@ -121,7 +121,7 @@ def test_room_does_not_grow_with_what_comes_and_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["no database", "pages", "truncated"])
-def test_a_damaged_file_is_moved_aside_and_begun_anew(damage: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_moved_aside_and_replaced(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "v"
     with VectorStore(path) as store:
         store.put_many("m", keys(range(2_000)), rows(2_000))
@@ -134,15 +134,15 @@ def test_a_damaged_file_is_moved_aside_and_begun_anew(damage: str, tmp_path: Pat
     path.write_bytes(broken)
     with VectorStore(path) as store:
         store.get_many("m", keys(range(2_000)), DIM)
-        store.put_many("m", keys(range(2_000)), rows(2_000))  # here at the latest it is seen
+        store.put_many("m", keys(range(2_000)), rows(2_000))  # the damage is noticed here at the latest
         store.put_many("m", keys("a"), rows(1))
         assert store.problem is None
         assert store.get_many("m", keys("a"), DIM)[0] == [0]
-    assert path.with_name("v.damaged").read_bytes()[100:4096] == broken[100:4096]  # but for its counters
+    assert path.with_name("v.damaged").read_bytes()[100:4096] == broken[100:4096]  # except for its counters
     assert path.with_name("v.damaged").stat().st_mode & 0o077 == 0
 
 
-def test_a_vector_that_was_damaged_is_as_none(tmp_path: Path) -> None:
+def test_a_damaged_vector_counts_as_missing(tmp_path: Path) -> None:
     path = tmp_path / "v"
     with VectorStore(path) as store:
         store.put_many("m", keys("abcd"), rows(4))
@@ -156,7 +156,7 @@ def test_a_vector_that_was_damaged_is_as_none(tmp_path: Path) -> None:
         assert store.problem is None
 
 
-def test_tables_that_vanish_are_made_again(tmp_path: Path) -> None:
+def test_missing_tables_are_created_again(tmp_path: Path) -> None:
     with VectorStore(tmp_path / "v") as store:
         with sqlite3.connect(tmp_path / "v") as other:
             other.execute("DROP TABLE vectors")
@@ -167,7 +167,7 @@ def test_tables_that_vanish_are_made_again(tmp_path: Path) -> None:
         assert store.get_many("m", keys("ab"), DIM)[0] == [1]
 
 
-def test_tables_of_another_kind_end_the_keeping_and_nothing_else(tmp_path: Path) -> None:
+def test_tables_of_a_different_form_disable_the_store(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "v") as other:
         other.execute("CREATE TABLE vectors (something TEXT)")
     other.close()
@@ -179,7 +179,7 @@ def test_tables_of_another_kind_end_the_keeping_and_nothing_else(tmp_path: Path)
         assert store.count() == 0
 
 
-def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_of_a_newer_version_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "v"
     with sqlite3.connect(path) as newer:
         newer.execute(f"PRAGMA user_version = {LAYOUT + 1}")
@@ -191,16 +191,14 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_folder_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with VectorStore(tmp_path / "file" / "v") as store:
         assert store.problem is not None
         assert store.get_many("m", keys("a"), DIM)[0] == []
 
 
-def test_what_cannot_be_written_while_another_writes_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vectors_are_skipped_while_the_database_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.search.vector_store.BUSY_TIMEOUT_S", 0.01)
     with VectorStore(tmp_path / "v") as store:
         store.put_many("m", keys("a"), rows(1))
@@ -214,7 +212,7 @@ def test_what_cannot_be_written_while_another_writes_is_not_kept(
         assert store.get_many("m", keys("ab"), DIM)[0] == [0, 1]
 
 
-def test_threads_share_a_store(tmp_path: Path) -> None:
+def test_threads_can_share_a_store(tmp_path: Path) -> None:
     with VectorStore(tmp_path / "v") as store:
         threads = [
             threading.Thread(target=store.put_many, args=("m", keys([(n, m) for m in range(50)]), rows(50)))
@@ -241,7 +239,7 @@ with VectorStore(Path(sys.argv[1])) as store:
 
 
 @pytest.mark.parametrize("before", ["nothing", "a store", "damage"])
-def test_two_processes_share_one_file(before: str, tmp_path: Path) -> None:
+def test_processes_can_share_one_file(before: str, tmp_path: Path) -> None:
     path = tmp_path / "v"
     if before == "a store":
         VectorStore(path).close()
@@ -252,11 +250,11 @@ def test_two_processes_share_one_file(before: str, tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], stdin=subprocess.PIPE, text=True)
         for name in names
     ]
-    for writer in writers:  # all at one moment, when each has imported what it needs
+    for writer in writers:  # start all at once, after each has finished its imports
         print("go", file=writer.stdin, flush=True)
     assert [writer.communicate(timeout=60) and writer.returncode for writer in writers] == [0, 0, 0]
     with VectorStore(path) as store:
         digests = [number.to_bytes(16, "little") for number in range(100)]
         found = [len(store.get_many(name, digests, DIM)[0]) for name in names]
-        # Who was still writing to the damaged file when it was moved lost that, and nothing more.
+        # A process that was still writing to the damaged file when it was moved loses only that write.
         assert found == [100, 100, 100] if before != "damage" else max(found) == 100

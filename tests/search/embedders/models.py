@@ -1,4 +1,4 @@
-"""Tiny models in folders, as model2vec and sentence-transformers lay them out: real files for the real libraries."""
+"""Tiny models in folders, in the layouts of model2vec and sentence-transformers: real files for the real libraries."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ SPECIAL = 4
 
 
 def vectors(dim: int = 3) -> NDArray[np.float32]:
-    """(len(WORDS), dim): another direction for each word."""
+    """(len(WORDS), dim): a different direction for each word."""
     return np.random.default_rng(7).standard_normal((len(WORDS), dim)).astype(np.float32)
 
 
 def vector(word: str, dim: int = 3) -> NDArray[np.float32]:
-    """As `vectors` has it."""
+    """The row of the word in `vectors`."""
     return vectors(dim)[WORDS.index(word)]
 
 
 def unit(*rows: NDArray[Any]) -> NDArray[Any]:
-    """Their sum, at length 1."""
+    """Return the sum of the rows, scaled to length 1."""
     row = np.sum(rows, axis=0)
     return row / np.linalg.norm(row)
 
 
 def tokenizer(*, marks_ends: bool) -> Tokenizer:
-    """Words in small letters, one token each; pads every text to 16 tokens, as published ones do."""
+    """A tokenizer for lower-case words, one token each; it pads to 16 tokens, as published tokenizers do."""
     made = Tokenizer(models.WordLevel({word: each for each, word in enumerate(WORDS)}, unk_token="[UNK]"))
     made.normalizer = normalizers.Lowercase()
     made.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -53,7 +53,7 @@ def static_folder(
     tensors: Mapping[str, NDArray[Any]] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Path:
-    """A model2vec folder with one vector for each of `WORDS`, or with `tensors`."""
+    """Create a model2vec folder with one vector for each of `WORDS`, or with `tensors`."""
     folder.mkdir(parents=True)
     save_file(dict(tensors or {"embeddings": vectors()}), folder / "model.safetensors")
     tokenizer(marks_ends=False).save(str(folder / "tokenizer.json"))
@@ -69,7 +69,7 @@ def transformer_folder(
     at: str = "model.onnx",
     settings: Mapping[str, Any] | None = None,
 ) -> Path:
-    """A sentence-transformers folder whose model looks each token up in `vectors`; `settings` by name of the file."""
+    """Create a sentence-transformers folder whose model looks tokens up in `vectors`; `settings` is by file name."""
     (folder / at).parent.mkdir(parents=True)
     (folder / at).write_bytes((graph or lookup_graph()).SerializeToString())
     tokenizer(marks_ends=True).save(str(folder / "tokenizer.json"))
@@ -87,7 +87,7 @@ def lookup_graph(
     table: NDArray[np.float32] | None = None,
     takes_first: bool = False,
 ) -> onnx.ModelProto:
-    """(texts, tokens) ids to (texts, tokens, dim) vectors; with `takes_first` to those of the first token."""
+    """Map (texts, tokens) ids to (texts, tokens, dim) vectors; with `takes_first`, to those of the first token."""
     nodes = [helper.make_node("Gather", ["table", "input_ids"], ["found"], axis=0)]
     if takes_first:
         nodes.append(helper.make_node("Gather", ["found", "first"], [output], axis=1))

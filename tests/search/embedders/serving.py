@@ -1,4 +1,4 @@
-"""A small HTTP server that speaks the OpenAI embeddings API, and misbehaves as it is told."""
+"""A small HTTP server with the OpenAI embeddings API, which can be made to misbehave."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Asked:
 
 
 def vector_of(text: str, dim: int = DIM) -> list[float]:
-    """Another direction for each text; not of length 1."""
+    """A different direction for each text; not of length 1."""
     return [float(len(text) + 1), *(float(ord(each) % 7) for each in f"{text:\0<{dim}}"[: dim - 1])]
 
 
 def embeddings(asked: Asked) -> Answer:
-    """What an endpoint in order answers; the last text's vector stands first, as it may."""
+    """The answer of a working endpoint; the vector of the last text is first, which the API allows."""
     dim = asked.body.get("dimensions", DIM)
     data = [{"object": "embedding", "index": at, "embedding": vector_of(t, dim)} for at, t in enumerate(asked.texts)]
     return found({"object": "list", "data": data[::-1], "model": asked.body["model"], "usage": {}})
@@ -46,7 +46,7 @@ def found(value: Any, status: int = 200, **headers: str) -> Answer:
 
 @dataclass
 class Server:
-    """`answer` may be changed at any time; None closes the connection without a word."""
+    """`answer` may be changed at any time; None closes the connection without a response."""
 
     answer: Callable[[Asked], Answer | None] = embeddings
     asked: list[Asked] = field(default_factory=list[Asked])
@@ -79,14 +79,14 @@ def serving(answer: Callable[[Asked], Answer | None] = embeddings) -> Generator[
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as above it
-            """Nothing."""
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  overrides a method
+            """Log nothing."""
 
     class Quiet(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, request: object, client_address: object) -> None:
-            """Whoever asked has gone."""
+            """Ignore clients that have disconnected."""
 
     with Quiet(("127.0.0.1", 0), Handler) as http:
         server.port = http.server_address[1]

@@ -1,4 +1,4 @@
-"""A model is fetched when somebody says so, and is there as a whole or not at all."""
+"""A model is downloaded only on request, and completely or not at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEAD = b"the first part of a file"
 
 
 class Server:
-    """Bytes by path, or a status with a `Location`."""
+    """Serves bytes by path, or redirects."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -54,8 +54,8 @@ def server() -> Generator[Server]:
             self.end_headers()
             self.wfile.write(content or b"")
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as above it
-            """Nothing."""
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  overrides a method
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         server.port = http.server_address[1]
@@ -77,7 +77,7 @@ def manifest(path: Path, files: Mapping[str, Any]) -> Manifest:
 
 
 def pinned(server: Server, **files: bytes) -> dict[str, Any]:
-    """Entries for files that the server has."""
+    """Manifest entries for files that are added to the server."""
     server.files.update(files)
     return {name: {"url": server.url(name), "sha256": sha256(content)} for name, content in files.items()}
 
@@ -86,11 +86,11 @@ def fetched(found: Manifest, folder: Path) -> bool:
     return download.download(found, folder, lambda line: None)
 
 
-def test_a_model_that_was_fetched_can_be_used(server: Server, tmp_path: Path) -> None:
+def test_a_downloaded_model_can_be_used(server: Server, tmp_path: Path) -> None:
     made = static_folder(tmp_path / "made")
     files = {path.name: path.read_bytes() for path in made.iterdir()}
     server.files.update(files)
-    server.elsewhere["model.safetensors"] = "/moved"  # as hubs do
+    server.elsewhere["model.safetensors"] = "/moved"  # as model hubs do
     server.files["moved"] = files["model.safetensors"]
     entries = {name: {"url": server.url(name), "sha256": sha256(content)} for name, content in files.items()}
     (tmp_path / "manifest.json").write_text(json.dumps({"files": entries}))
@@ -103,23 +103,23 @@ def test_a_model_that_was_fetched_can_be_used(server: Server, tmp_path: Path) ->
     assert [each.name for each in folder.parent.iterdir()] == ["tiny"]
 
 
-def test_files_may_lie_in_folders_of_the_model(server: Server, tmp_path: Path) -> None:
+def test_files_may_be_in_subfolders_of_the_model(server: Server, tmp_path: Path) -> None:
     server.files["x"] = b"{}"
     entry = {"url": server.url("x"), "sha256": sha256(b"{}").upper()}
     assert fetched(manifest(tmp_path, {"1_Pooling/config.json": entry}), tmp_path / "tiny")
     assert (tmp_path / "tiny" / "1_Pooling" / "config.json").read_bytes() == b"{}"
 
 
-def test_what_is_there_is_not_asked_for_again(server: Server, tmp_path: Path) -> None:
+def test_an_existing_download_is_not_requested_again(server: Server, tmp_path: Path) -> None:
     found = manifest(tmp_path, pinned(server, a=b"1", b=b"2"))
-    (tmp_path / "tiny").mkdir()  # an empty one is in nobody's way
+    (tmp_path / "tiny").mkdir()  # an empty folder may be used
     assert fetched(found, tmp_path / "tiny")
     server.asked.clear()
     assert not fetched(found, tmp_path / "tiny")
     assert server.asked == []
 
 
-def test_a_folder_with_something_else_in_it_is_left_alone(server: Server, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused_and_left_unchanged(server: Server, tmp_path: Path) -> None:
     found = manifest(tmp_path, pinned(server, a=b"1"))
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "a").write_bytes(b"another")
@@ -141,7 +141,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_whatever_goes_wrong_leaves_nothing(
+def test_a_failed_download_leaves_no_files(
     fault: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = pinned(server, good=HEAD, bad=HEAD * 100)
@@ -155,7 +155,7 @@ def test_whatever_goes_wrong_leaves_nothing(
         case "too long":
             monkeypatch.setattr(download, "MAX_FILE_BYTES", 1_000)
         case "away":
-            server.elsewhere["bad"] = "http://model.example.com/bad"  # not even this machine's, and in the open
+            server.elsewhere["bad"] = "http://model.example.com/bad"  # a different machine, without TLS
         case "nobody":
             entries["bad"]["url"] = "http://127.0.0.1:1/bad"
         case _:
@@ -169,7 +169,7 @@ def full(descriptor: int) -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_an_interruption_leaves_nothing(server: Server, tmp_path: Path) -> None:
+def test_an_interrupted_download_leaves_no_files(server: Server, tmp_path: Path) -> None:
     def interrupt(line: str) -> None:
         raise KeyboardInterrupt
 
@@ -178,9 +178,7 @@ def test_an_interruption_leaves_nothing(server: Server, tmp_path: Path) -> None:
     assert [*(tmp_path / "models").iterdir()] == []
 
 
-def test_a_folder_that_cannot_be_read_is_said_to_be(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_folder_is_reported(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = manifest(tmp_path, pinned(server, a=b"1"))
     with pytest.raises(EmbeddingFailed, match=r"could not read .*: File name too long"):
         fetched(file, tmp_path / ("long" * 100))
@@ -194,7 +192,7 @@ def test_a_folder_that_cannot_be_read_is_said_to_be(
         fetched(file, tmp_path / "tiny")
 
 
-def test_redirects_end(server: Server, tmp_path: Path) -> None:
+def test_the_number_of_redirects_is_limited(server: Server, tmp_path: Path) -> None:
     entries = pinned(server, a=b"1")
     server.elsewhere["a"] = "/a"
     with pytest.raises(EmbeddingFailed, match="redirected more than"):
@@ -219,12 +217,12 @@ GOOD = {"url": "https://models.example.com/a", "sha256": sha256(b"")}
         ),
     ],
 )
-def test_a_manifest_that_pins_nothing_or_leads_elsewhere_is_refused(files: Any, told: str, tmp_path: Path) -> None:
+def test_a_manifest_without_hashes_or_with_unsafe_paths_is_refused(files: Any, told: str, tmp_path: Path) -> None:
     with pytest.raises(EmbeddingFailed, match=told):
         manifest(tmp_path, files)
 
 
-def test_a_manifest_that_cannot_be_read_is_told_of_by_the_command(tmp_path: Path) -> None:
+def test_an_unreadable_manifest_is_reported_by_the_command(tmp_path: Path) -> None:
     missing = toolcrib("embed", "fetch", str(tmp_path / "none.json"), str(tmp_path / "tiny"))
     assert (missing.code, "could not read" in missing.err) == (2, True)
     assert missing.err.startswith("INVALID_CONFIG: ")
@@ -233,7 +231,7 @@ def test_a_manifest_that_cannot_be_read_is_told_of_by_the_command(tmp_path: Path
     assert not (tmp_path / "tiny").exists()
 
 
-def test_the_command_tells_what_it_downloads_before_it_has_it(server: Server, tmp_path: Path) -> None:
+def test_the_command_reports_progress_during_the_download(server: Server, tmp_path: Path) -> None:
     manifest(tmp_path, pinned(server, **{"model.onnx": HEAD, "tokenizer.json": b"{}"}))
     told = toolcrib("embed", "fetch", tmp_path / "manifest.json", tmp_path / "tiny").err.splitlines()
     assert told[:2] == ["model.onnx: downloading 0.0 MB", f"model.onnx: {len(HEAD)} bytes"]
@@ -252,7 +250,7 @@ def test_the_command_tells_what_it_downloads_before_it_has_it(server: Server, tm
 @pytest.mark.parametrize(
     ("names", "lacking"), [(["model.onnx"], "needs `tokenizer.json`"), (["tokenizer.json", "README"], "needs a model")]
 )
-def test_a_manifest_that_makes_no_whole_model_is_refused_before_anything_is_asked(
+def test_a_manifest_of_an_incomplete_model_is_refused_before_the_download(
     names: list[str], lacking: str, server: Server, tmp_path: Path
 ) -> None:
     manifest(tmp_path, pinned(server, **dict.fromkeys(names, HEAD)))
@@ -261,7 +259,7 @@ def test_a_manifest_that_makes_no_whole_model_is_refused_before_anything_is_aske
     assert server.asked == []
 
 
-def test_a_download_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
+def test_a_failed_download_exits_with_1(server: Server, tmp_path: Path) -> None:
     manifest(tmp_path, pinned(server, **{"model.onnx": HEAD, "tokenizer.json": b"{}"}))
     del server.files["tokenizer.json"]
     ended = toolcrib("embed", "fetch", tmp_path / "manifest.json", tmp_path / "tiny")

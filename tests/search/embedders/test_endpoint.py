@@ -1,4 +1,4 @@
-"""An endpoint that answers as OpenAI's does is believed only as far as its answers hold."""
+"""An endpoint with the OpenAI embeddings API, whose answers are validated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def opened(server: Server, api_key: str = KEY, dimensions: int | None = DIM) -> 
 
 
 def failure(server: Server, answer: Answer | None, *texts: str) -> EmbeddingFailed:
-    """How asking for the vectors of `texts` fails where the server answers so."""
+    """Return the error for the vectors of `texts` when the server gives this answer."""
     server.answer = lambda asked: answer
     with pytest.raises(EmbeddingFailed) as failed:
         opened(server).embed_documents(texts or ("read", "write"))
@@ -40,7 +40,7 @@ def failure(server: Server, answer: Answer | None, *texts: str) -> EmbeddingFail
     return failed.value
 
 
-def test_vectors_stand_in_the_order_of_the_texts_at_length_one(server: Server) -> None:
+def test_vectors_are_normalized_and_in_the_order_of_the_texts(server: Server) -> None:
     embedder = opened(server)
     assert (embedder.dim, embedder.is_local) == (DIM, False)
     rows = embedder.embed_documents(["read a file", "mail"])
@@ -54,14 +54,14 @@ def test_vectors_stand_in_the_order_of_the_texts_at_length_one(server: Server) -
     assert asked.body == {"model": "tiny", "input": ["read a file", "mail"], "dimensions": DIM}
 
 
-def test_an_endpoint_that_is_not_told_the_dimensions_is_asked_for_them(server: Server) -> None:
+def test_missing_dimensions_are_requested_from_the_endpoint(server: Server) -> None:
     embedder = opened(server, dimensions=None, api_key="")
     assert embedder.dim == DIM
     assert "authorization" not in server.asked[0].headers
     assert "dimensions" not in server.asked[0].body
 
 
-def test_an_id_tells_models_addresses_and_dimensions_apart_and_no_secrets(server: Server) -> None:
+def test_the_model_id_depends_on_model_url_and_dimensions_but_not_on_secrets(server: Server) -> None:
     ids = [
         open_embedder(ModelEndpoint(url, model, key, dim)).model_id
         for url, model, key, dim in [
@@ -79,12 +79,12 @@ def test_an_id_tells_models_addresses_and_dimensions_apart_and_no_secrets(server
     assert KEY not in repr(ModelEndpoint(server.url, "tiny", KEY))
 
 
-def test_an_address_keeps_what_is_behind_its_question_mark(server: Server) -> None:
+def test_the_query_string_of_a_url_is_preserved(server: Server) -> None:
     open_embedder(ModelEndpoint(f"{server.url}/?api-version=2", "tiny")).embed_query("mail")
     assert server.asked[0].path == "/v1/embeddings?api-version=2"
 
 
-def test_many_texts_go_in_requests_of_bounded_size(server: Server) -> None:
+def test_many_texts_are_split_into_requests_of_limited_size(server: Server) -> None:
     texts = [f"text {each}" for each in range(150)] + ["long " * 10_000] * 20
     rows = opened(server).embed_documents(texts)
     assert rows.shape == (170, DIM)
@@ -94,7 +94,7 @@ def test_many_texts_go_in_requests_of_bounded_size(server: Server) -> None:
     assert max(len(text) for asked in server.asked for text in asked.texts) <= endpoint.MAX_TEXT_CHARS
 
 
-def test_texts_that_some_refuse_are_sent_as_others(server: Server) -> None:
+def test_empty_texts_and_lone_surrogates_are_replaced(server: Server) -> None:
     opened(server).embed_documents(["", "  ", "half \ud800"])
     assert server.asked[0].texts == ["-", "-", "half ?"]
 
@@ -138,7 +138,7 @@ WRONG: dict[str, tuple[Answer | None, str]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
-def test_an_answer_that_is_none_is_told_of_without_secrets(name: str, server: Server) -> None:
+def test_an_invalid_answer_is_reported_without_secrets(name: str, server: Server) -> None:
     answer, told = WRONG[name]
     failed = failure(server, answer)
     assert re.search(told, str(failed)), str(failed)
@@ -146,7 +146,7 @@ def test_an_answer_that_is_none_is_told_of_without_secrets(name: str, server: Se
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_status_that_blames_the_texts_says_so(status: int, server: Server) -> None:
+def test_a_status_that_blames_the_texts_is_reported_as_refused(status: int, server: Server) -> None:
     failed = failure(server, found({"error": {"type": "invalid_request_error", "param": "input"}}, status))
     assert failed.is_refused
     assert "(invalid_request_error, input)" in str(failed)
@@ -156,38 +156,38 @@ def test_a_status_that_blames_the_texts_says_so(status: int, server: Server) -> 
     ("header", "seconds"),
     [("7", 7), ("0.5", 0.5), ("-3", 0), ("1e9", endpoint.MAX_RETRY_AFTER_S), ("soon", None), ("nan", None)],
 )
-def test_how_long_it_asks_to_be_left_alone_is_heeded(header: str, seconds: float | None, server: Server) -> None:
+def test_the_retry_after_header_is_used_with_a_maximum(header: str, seconds: float | None, server: Server) -> None:
     failed = failure(server, found({}, 429, **{"Retry-After": header}))
     assert failed.retry_after_s == seconds
     assert "too many requests" in str(failed)
 
 
-def test_a_date_until_which_to_be_left_alone_is_heeded(server: Server) -> None:
+def test_a_date_in_the_retry_after_header_is_used(server: Server) -> None:
     until = format_datetime(datetime.now(UTC) + timedelta(minutes=10), usegmt=True)
     failed = failure(server, found({}, 503, **{"Retry-After": until}))
     assert failed.retry_after_s is not None
     assert 500 < failed.retry_after_s <= 600
 
 
-def test_an_answer_beyond_all_bounds_is_not_read_on(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_stops_at_the_maximum_response_size(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "MAX_BODY_BYTES", 10_000)
     assert "more than 10000 bytes" in str(failure(server, found(b" " * 100_000)))
 
 
-def test_an_answer_that_drips_ends_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_response_is_stopped_at_the_time_limit(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "ANSWER_S", 0.0)
     assert "took more than" in str(failure(server, found(b" " * 100_000)))
 
 
-def test_silence_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_server_is_stopped_at_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "SILENCE_S", 0.05)
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and never answers
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections, and never answers
         model = ModelEndpoint(f"http://127.0.0.1:{silent.getsockname()[1]}", "tiny", KEY)
         with pytest.raises(EmbeddingFailed, match="no response in time"):
             open_embedder(model)
 
 
-def test_nobody_there_is_told_of() -> None:
+def test_an_unreachable_server_is_reported_without_secrets() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     with pytest.raises(EmbeddingFailed, match=f"^http://127.0.0.1:{port}: could not connect") as failed:
@@ -195,7 +195,7 @@ def test_nobody_there_is_told_of() -> None:
     assert KEY not in str(failed.value)
 
 
-def test_a_key_that_no_header_can_hold_will_not_be_tried_again(server: Server) -> None:
+def test_an_api_key_that_is_not_a_valid_header_is_a_final_error(server: Server) -> None:
     with pytest.raises(EmbeddingFailed, match="malformed") as failed:
         opened(server, api_key=f"{KEY}\nX: y").embed_query("mail")
     assert failed.value.is_final

@@ -1,4 +1,4 @@
-"""What can be wrong with a folder is said, and what is missing to run it."""
+"""Errors in model folders and missing packages are reported."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def failure(folder: Path) -> str:
     return str(failed.value).removeprefix(f"{folder}: ")
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     assert failure(tmp_path / "none") == "the folder does not exist"
     (tmp_path / "file").write_text("")
     assert failure(tmp_path / "file") == "the folder does not exist"
 
 
-def test_a_folder_without_a_model(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_reported(tmp_path: Path) -> None:
     assert failure(tmp_path).startswith("it contains no model. ")
 
 
-def test_a_model_for_torch_is_named_as_such(tmp_path: Path) -> None:
+def test_a_torch_model_is_reported_with_a_hint_at_onnx(tmp_path: Path) -> None:
     save_file({"encoder.layer.0.weight": vectors()}, tmp_path / "model.safetensors")
     assert "exported to ONNX" in failure(tmp_path)
 
 
-def test_a_folder_with_both_kinds_is_what_its_tensors_are(tmp_path: Path) -> None:
+def test_a_folder_with_both_kinds_of_model_is_opened_according_to_its_tensors(tmp_path: Path) -> None:
     both = static_folder(tmp_path / "both")
     transformer_folder(tmp_path / "onnx")
     (tmp_path / "onnx" / "model.onnx").rename(both / "model.onnx")
@@ -49,7 +49,7 @@ def test_a_folder_with_both_kinds_is_what_its_tensors_are(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.9])
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
-def test_a_truncated_static_model(name: str, share: float, tmp_path: Path) -> None:
+def test_a_truncated_static_model_is_reported(name: str, share: float, tmp_path: Path) -> None:
     folder = static_folder(tmp_path / "tiny")
     whole = (folder / name).read_bytes()
     (folder / name).write_bytes(whole[: int(len(whole) * share)])
@@ -58,7 +58,7 @@ def test_a_truncated_static_model(name: str, share: float, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.9])
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
-def test_a_truncated_transformer(name: str, share: float, tmp_path: Path) -> None:
+def test_a_truncated_transformer_is_reported(name: str, share: float, tmp_path: Path) -> None:
     folder = transformer_folder(tmp_path / "tiny")
     whole = (folder / name).read_bytes()
     (folder / name).write_bytes(whole[: int(len(whole) * share)])
@@ -66,7 +66,7 @@ def test_a_truncated_transformer(name: str, share: float, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("made", [static_folder, transformer_folder])
-def test_a_model_without_its_tokenizer(made: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_a_model_without_a_tokenizer_is_reported(made: Callable[[Path], Path], tmp_path: Path) -> None:
     folder = made(tmp_path / "tiny")
     (folder / "tokenizer.json").unlink()
     assert "contains no `tokenizer.json`" in failure(folder)
@@ -75,13 +75,13 @@ def test_a_model_without_its_tokenizer(made: Callable[[Path], Path], tmp_path: P
 @pytest.mark.parametrize(
     ("text", "told"), [("{", "`config.json` is not valid JSON"), ("[]", "`config.json` is not a JSON object")]
 )
-def test_settings_that_are_no_json(text: str, told: str, tmp_path: Path) -> None:
+def test_invalid_json_settings_are_reported(text: str, told: str, tmp_path: Path) -> None:
     folder = static_folder(tmp_path / "tiny")
     (folder / "config.json").write_text(text)
     assert failure(folder) == told
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_an_undecodable_settings_file_is_reported(tmp_path: Path) -> None:
     folder = transformer_folder(tmp_path / "tiny")
     (folder / "config.json").write_bytes(b"\xff\xfe{}")
     assert failure(folder) == "`config.json` is not valid JSON"
@@ -101,7 +101,7 @@ except EmbeddingFailed as error:
 
 
 @pytest.mark.parametrize("missing", ["tokenizers", "safetensors", "onnxruntime"])
-def test_a_missing_extra_says_how_it_is_installed(missing: str, tmp_path: Path) -> None:
+def test_a_missing_package_is_reported_with_the_extra_to_install(missing: str, tmp_path: Path) -> None:
     folder = static_folder(tmp_path / "s") if missing == "safetensors" else transformer_folder(tmp_path / "t")
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT, str(folder), missing], capture_output=True, text=True, check=True
@@ -117,7 +117,7 @@ print({"onnxruntime", "tokenizers", "safetensors", "huggingface_hub", "torch"} &
 """
 
 
-def test_nothing_of_the_extra_is_imported_before_a_model_is(tmp_path: Path) -> None:
+def test_packages_of_the_extra_are_imported_only_when_a_model_is_opened(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True)
     assert ran.stdout == "set()\n"
 
@@ -133,7 +133,7 @@ print({"huggingface_hub", "torch", "transformers"} & {*sys.modules})
 """
 
 
-def test_models_run_without_what_would_reach_for_the_network(tmp_path: Path) -> None:
+def test_models_run_without_packages_that_use_the_network(tmp_path: Path) -> None:
     folders = [str(static_folder(tmp_path / "s")), str(transformer_folder(tmp_path / "t"))]
     ran = subprocess.run([sys.executable, "-c", RUNS, *folders], capture_output=True, text=True, check=True)
     assert (ran.stdout, ran.stderr) == ("set()\n", "")

@@ -1,4 +1,4 @@
-"""Folders as model2vec writes them give the vectors that model2vec gives."""
+"""Model folders in the layout of model2vec give the same vectors as model2vec."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def opened(folder: Path) -> Embedder:
     return open_embedder(ModelFolder(folder))
 
 
-def test_a_text_is_the_mean_of_its_words_at_length_one(tmp_path: Path) -> None:
+def test_the_vector_of_a_text_is_the_normalized_mean_of_its_words(tmp_path: Path) -> None:
     embedder = opened(static_folder(tmp_path / "tiny"))
     assert (embedder.dim, embedder.is_local) == (3, True)
     rows = embedder.embed_documents(["Read file", "mail", "read file"])
@@ -27,7 +27,7 @@ def test_a_text_is_the_mean_of_its_words_at_length_one(tmp_path: Path) -> None:
     np.testing.assert_array_equal(embedder.embed_query("mail"), rows[1])
 
 
-def test_words_that_the_model_does_not_know_say_nothing(tmp_path: Path) -> None:
+def test_unknown_words_are_ignored_and_a_text_of_only_unknown_words_is_zero(tmp_path: Path) -> None:
     embedder = opened(static_folder(tmp_path / "tiny"))
     with_unknown, without, nothing, empty = embedder.embed_documents(["send zebra mail", "send mail", "zebra", ""])
     np.testing.assert_array_equal(with_unknown, without)
@@ -36,7 +36,7 @@ def test_words_that_the_model_does_not_know_say_nothing(tmp_path: Path) -> None:
     assert embedder.embed_documents([]).shape == (0, 3)
 
 
-def test_a_vocabulary_that_shares_vectors_has_a_mapping_and_weights(tmp_path: Path) -> None:
+def test_shared_vectors_with_mapping_and_weights_are_supported(tmp_path: Path) -> None:
     shared = vectors()[:2]
     mapping = np.array([0] * SPECIAL + [each % 2 for each in range(len(WORDS) - SPECIAL)])
     weights = np.linspace(0.5, 2, len(WORDS))
@@ -48,7 +48,7 @@ def test_a_vocabulary_that_shares_vectors_has_a_mapping_and_weights(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.int8])
-def test_vectors_that_are_kept_small_are_read(kind: type[np.generic], tmp_path: Path) -> None:
+def test_vectors_with_small_number_types_are_supported(kind: type[np.generic], tmp_path: Path) -> None:
     small = (vectors() * 50).astype(kind)
     embedder = opened(static_folder(tmp_path / "tiny", tensors={"embeddings": small}))
     rows = small.astype(np.float32)
@@ -56,29 +56,29 @@ def test_vectors_that_are_kept_small_are_read(kind: type[np.generic], tmp_path: 
     np.testing.assert_allclose(embedder.embed_query("read file"), expected, atol=1e-3)
 
 
-def test_sentence_transformers_keep_them_in_a_folder_of_their_own(tmp_path: Path) -> None:
+def test_the_subfolder_layout_of_sentence_transformers_is_supported(tmp_path: Path) -> None:
     folder = static_folder(tmp_path / "tiny" / "0_StaticEmbedding", tensors={"embedding.weight": vectors()}).parent
     np.testing.assert_allclose(opened(folder).embed_query("mail"), unit(vector("mail")), atol=1e-6)
 
 
-def test_what_is_beyond_the_length_of_the_model_does_not_count(tmp_path: Path) -> None:
+def test_tokens_beyond_the_maximum_length_are_ignored(tmp_path: Path) -> None:
     embedder = opened(static_folder(tmp_path / "tiny", config={"max_length": 2}))
     np.testing.assert_array_equal(embedder.embed_query("read file mail"), embedder.embed_query("read file"))
     endless = opened(static_folder(tmp_path / "endless", config={"max_length": None}))
     assert (endless.embed_query("read file mail") != endless.embed_query("read file")).any()
 
 
-def test_a_word_without_end_does_not_count_either(tmp_path: Path) -> None:
+def test_an_extremely_long_word_is_ignored(tmp_path: Path) -> None:
     embedder = opened(static_folder(tmp_path / "tiny", config={"max_length": 2}))
     assert not embedder.embed_query(f"{'read' * 1_000} mail").any()
 
 
-def test_half_of_a_surrogate_pair_is_passed_over(tmp_path: Path) -> None:
+def test_half_of_a_surrogate_pair_is_ignored(tmp_path: Path) -> None:
     embedder = opened(static_folder(tmp_path / "tiny"))
     np.testing.assert_array_equal(embedder.embed_query("mail \ud800"), embedder.embed_query("mail"))
 
 
-def test_an_id_stands_for_weights_and_settings(tmp_path: Path) -> None:
+def test_the_model_id_depends_on_weights_and_settings(tmp_path: Path) -> None:
     ids = {
         opened(static_folder(tmp_path / where / "tiny", tensors=tensors, config=config)).model_id
         for where, tensors, config in [
@@ -104,7 +104,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_tensors_that_do_not_go_together_are_told_of(name: str, tmp_path: Path) -> None:
+def test_inconsistent_tensors_are_reported(name: str, tmp_path: Path) -> None:
     tensors, told = DAMAGED[name]
     with pytest.raises(EmbeddingFailed, match=told) as failed:
         opened(static_folder(tmp_path / "tiny", tensors=tensors))
@@ -112,7 +112,7 @@ def test_tensors_that_do_not_go_together_are_told_of(name: str, tmp_path: Path) 
     assert str(failed.value).startswith(str(tmp_path / "tiny"))
 
 
-def test_tokens_that_are_not_numbered_one_by_one_are_told_of(tmp_path: Path) -> None:
+def test_gaps_in_token_numbers_are_reported(tmp_path: Path) -> None:
     folder = static_folder(tmp_path / "tiny")
     told = json.loads((folder / "tokenizer.json").read_text())
     told["model"]["vocab"][WORDS[-1]] = 40
@@ -121,7 +121,7 @@ def test_tokens_that_are_not_numbered_one_by_one_are_told_of(tmp_path: Path) -> 
         opened(folder)
 
 
-def test_a_tokenizer_of_another_model_is_told_of(tmp_path: Path) -> None:
+def test_a_tokenizer_of_a_different_model_is_reported(tmp_path: Path) -> None:
     folder = static_folder(tmp_path / "tiny")
     other = tokenizer(marks_ends=False)
     other.add_tokens(["another"])  # pyright: ignore[reportUnknownMemberType]

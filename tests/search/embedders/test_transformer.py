@@ -1,4 +1,4 @@
-"""Folders as sentence-transformers lays them out, run from ONNX."""
+"""Model folders in the layout of sentence-transformers, run with ONNX."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def opened(folder: Path) -> Embedder:
     return open_embedder(ModelFolder(folder))
 
 
-def test_a_text_is_the_mean_of_its_tokens_whatever_else_is_in_the_batch(tmp_path: Path) -> None:
+def test_the_vector_of_a_text_is_the_mean_of_its_tokens_independent_of_the_batch(tmp_path: Path) -> None:
     embedder = opened(transformer_folder(tmp_path / "tiny"))
     assert (embedder.dim, embedder.is_local) == (3, True)
     rows = embedder.embed_documents(["read file", "send mail " * 10, "mail", ""])
@@ -32,7 +32,7 @@ def test_a_text_is_the_mean_of_its_tokens_whatever_else_is_in_the_batch(tmp_path
     assert embedder.embed_documents([]).shape == (0, 3)
 
 
-def test_many_texts_come_back_in_the_order_in_which_they_went(tmp_path: Path) -> None:
+def test_many_texts_are_returned_in_order(tmp_path: Path) -> None:
     embedder = opened(transformer_folder(tmp_path / "tiny"))
     texts = ["mail " * (each * 37 % 101) + "file" for each in range(300)]  # more tokens than go at once
     rows = embedder.embed_documents(texts)
@@ -40,12 +40,12 @@ def test_many_texts_come_back_in_the_order_in_which_they_went(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("said", [CLS, {"pooling_mode": "cls"}])
-def test_the_first_token_stands_for_all_where_the_model_says_so(said: dict[str, Any], tmp_path: Path) -> None:
+def test_the_first_token_is_used_if_the_pooling_settings_say_so(said: dict[str, Any], tmp_path: Path) -> None:
     embedder = opened(transformer_folder(tmp_path / "tiny", settings={"1_Pooling/config.json": said}))
     np.testing.assert_allclose(embedder.embed_query("read file"), unit(vector("[CLS]")), atol=1e-6)
 
 
-def test_a_graph_that_pools_is_taken_at_its_word(tmp_path: Path) -> None:
+def test_the_pooled_output_of_a_graph_is_used(tmp_path: Path) -> None:
     graph = lookup_graph(output="sentence_embedding", takes_first=True)
     embedder = opened(transformer_folder(tmp_path / "tiny", graph=graph, at="onnx/model.onnx"))
     np.testing.assert_allclose(embedder.embed_query("read file"), unit(vector("[CLS]")), atol=1e-6)
@@ -53,12 +53,12 @@ def test_a_graph_that_pools_is_taken_at_its_word(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("inputs", [("input_ids",), ("input_ids", "attention_mask")])
 @pytest.mark.parametrize("kind", [TensorProto.INT32, TensorProto.INT64])
-def test_a_graph_gets_what_it_takes(inputs: tuple[str, ...], kind: int, tmp_path: Path) -> None:
+def test_a_graph_gets_only_the_inputs_that_it_declares(inputs: tuple[str, ...], kind: int, tmp_path: Path) -> None:
     embedder = opened(transformer_folder(tmp_path / "tiny", graph=lookup_graph(inputs, kind=kind)))
     np.testing.assert_allclose(embedder.embed_query("read file"), READ_FILE, atol=1e-6)
 
 
-def test_queries_and_documents_have_prompts_of_their_own(tmp_path: Path) -> None:
+def test_queries_and_documents_have_their_own_prompts(tmp_path: Path) -> None:
     prompts = {"prompts": {"query": "query: ", "passage": "document: "}}
     embedder = opened(transformer_folder(tmp_path / "tiny", settings={"config_sentence_transformers.json": prompts}))
     plain = opened(transformer_folder(tmp_path / "plain"))
@@ -67,7 +67,7 @@ def test_queries_and_documents_have_prompts_of_their_own(tmp_path: Path) -> None
     assert embedder.model_id.rpartition(":")[2] != plain.model_id.rpartition(":")[2]
 
 
-def test_the_prompt_that_is_meant_for_all_is_put_before_both(tmp_path: Path) -> None:
+def test_the_default_prompt_applies_to_queries_and_documents(tmp_path: Path) -> None:
     said = {"prompts": {"any": "query: "}, "default_prompt_name": "any"}
     embedder = opened(transformer_folder(tmp_path / "tiny", settings={"config_sentence_transformers.json": said}))
     np.testing.assert_array_equal(embedder.embed_query("mail"), embedder.embed_documents(["mail"])[0])
@@ -82,12 +82,12 @@ def test_the_prompt_that_is_meant_for_all_is_put_before_both(tmp_path: Path) -> 
         {"config.json": {"max_position_embeddings": 4}},
     ],
 )
-def test_what_is_beyond_the_length_of_the_model_does_not_count(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_tokens_beyond_the_maximum_length_are_ignored(settings: dict[str, Any], tmp_path: Path) -> None:
     embedder = opened(transformer_folder(tmp_path / "tiny", settings=settings))
     np.testing.assert_allclose(embedder.embed_query("read file mail send"), READ_FILE, atol=1e-6)
 
 
-def test_capitals_are_taken_for_small_letters_where_the_model_says_so(tmp_path: Path) -> None:
+def test_text_is_lowercased_if_the_settings_say_so(tmp_path: Path) -> None:
     folders = [
         transformer_folder(tmp_path / str(lowers), settings={"sentence_bert_config.json": {"do_lower_case": lowers}})
         for lowers in (True, False)
@@ -102,7 +102,7 @@ def test_capitals_are_taken_for_small_letters_where_the_model_says_so(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["model.onnx_data", "model.onnx.data"])
-def test_weights_beside_the_graph_are_part_of_the_model(name: str, tmp_path: Path) -> None:
+def test_external_weights_are_part_of_the_model_id(name: str, tmp_path: Path) -> None:
     folders = [transformer_folder(tmp_path / each) for each in ("one", "same", "other", "without")]
     for folder in folders:
         graph = lookup_graph(table=vectors() + (folder.name == "other"))
@@ -116,7 +116,7 @@ def test_weights_beside_the_graph_are_part_of_the_model(name: str, tmp_path: Pat
         opened(folders[3])
 
 
-def test_half_of_a_surrogate_pair_is_a_word_that_is_not_known(tmp_path: Path) -> None:
+def test_half_of_a_surrogate_pair_is_an_unknown_word(tmp_path: Path) -> None:
     embedder = opened(transformer_folder(tmp_path / "tiny"))
     np.testing.assert_array_equal(embedder.embed_query("mail \ud800"), embedder.embed_query("mail ?"))
 
@@ -146,26 +146,26 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_settings_that_cannot_be_followed_are_told_of(name: str, tmp_path: Path) -> None:
+def test_unsupported_settings_are_reported(name: str, tmp_path: Path) -> None:
     settings, told = REFUSED[name]
     with pytest.raises(EmbeddingFailed, match=told) as failed:
         opened(transformer_folder(tmp_path / "tiny", settings=settings))
     assert failed.value.is_final
 
 
-def test_a_graph_that_wants_something_unknown_is_told_of(tmp_path: Path) -> None:
+def test_a_graph_with_unknown_inputs_is_reported(tmp_path: Path) -> None:
     with pytest.raises(EmbeddingFailed, match="unknown inputs: pixel_values"):
         opened(transformer_folder(tmp_path / "tiny", graph=lookup_graph(("input_ids", "pixel_values"))))
 
 
-def test_weights_that_are_no_numbers_are_told_of(tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_are_reported(tmp_path: Path) -> None:
     graph = lookup_graph(table=np.full_like(vectors(), np.nan))
     with pytest.raises(EmbeddingFailed, match="not finite numbers") as failed:
         opened(transformer_folder(tmp_path / "tiny", graph=graph))
     assert failed.value.is_final
 
 
-def test_tokens_that_the_graph_does_not_have_fail_in_words(tmp_path: Path) -> None:
+def test_tokens_outside_the_graph_are_reported_as_a_failed_run(tmp_path: Path) -> None:
     embedder = opened(transformer_folder(tmp_path / "tiny", graph=lookup_graph(table=vectors()[:5])))
     with pytest.raises(EmbeddingFailed, match="failed to run"):
         embedder.embed_query("mail")
