@@ -1,7 +1,7 @@
-"""The published conformance suite against the gateway, compared with what docs/conformance.md says is not passed.
+"""The published conformance suite against the gateway, compared with the known failures in docs/conformance.md.
 
-`python -m tests.interop.conformance` prints one JSON object. What nobody expected is told on stderr and ends it with 1.
-The suite runs against the fixture server alone first: what fails there is not the gateway's doing.
+`python -m tests.interop.conformance` prints one JSON object. It reports unexpected results on stderr and exits with 1.
+The suite runs against the fixture server alone first: a failure there is not caused by the gateway.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ PAGE = ROOT / "docs" / "conformance.md"
 REVISIONS = ("2025-11-25", "2026-07-28")
 
 OUTCOMES = ("SUCCESS", "SKIPPED", "WARNING", "FAILURE")
-"""From good to bad; a check that is reported several times counts at its worst. What is for information is no check."""
+"""From good to bad. A check that is reported several times counts with its worst outcome. `INFO` is not a check."""
 
 ABSENT = "ABSENT"
-"""The outcome of a check that was not reported, though the fixture server alone passes it."""
+"""The outcome of a check that was not reported, although the fixture server alone passes it."""
 
 
 @dataclass(frozen=True, order=True)
@@ -52,7 +52,7 @@ Results = Mapping[Check, Verdict]
 
 @contextmanager
 def behind_the_gateway(*words: str) -> Generator[str]:
-    """The gateway's address, with the fixture server behind it over stdio and everything of it in front."""
+    """Yield the address of a gateway that exposes everything of the fixture server, which runs over stdio."""
     with tempfile.TemporaryDirectory() as folder:
         settings = {"sources": {"fixture": {"plain_names": True}}}
         config = write_config(Path(folder) / "mcp.json", toolcrib=settings, fixture=fixture_server(*words))
@@ -65,7 +65,7 @@ PLACES: dict[str, Callable[[], AbstractContextManager[str]]] = {
     "gateway": behind_the_gateway,
     "gateway, older server": lambda: behind_the_gateway("--era", "legacy"),
 }
-"""What the suite is run against. The server behind the gateway speaks both eras, or the older one alone."""
+"""The targets of the suite. The server behind the gateway speaks both eras, or only the older one."""
 
 
 def suite(*words: str) -> subprocess.CompletedProcess[str]:
@@ -74,13 +74,13 @@ def suite(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def scenarios(revision: str) -> set[str]:
-    """Names of the scenarios for servers that the suite has for a revision; those of extensions are for none."""
+    """Return the names of the server scenarios for a revision. Scenarios for extensions belong to no revision."""
     listed = re.findall(r"^ +- (\S+) \[([^]]*)\]", suite("list", "--server").stdout, re.MULTILINE)
     return {name for name, revisions in listed if revision in revisions.split(",")}
 
 
 def run(where: str, revision: str, url: str) -> dict[Check, Verdict]:
-    """Every check of every scenario of a revision.
+    """Return every check of every scenario of a revision.
 
     Raises:
         RuntimeError: the suite did not run all of them.
@@ -103,7 +103,7 @@ def run(where: str, revision: str, url: str) -> dict[Check, Verdict]:
 
 
 def worst(reported: Iterable[Mapping[str, Any]]) -> dict[str, Verdict]:
-    """The verdict on each check of a scenario."""
+    """Return the verdict on each check of a scenario."""
     verdicts: dict[str, Verdict] = {}
     for check in reported:
         verdict = Verdict(check["status"], check.get("errorMessage") or "")
@@ -116,7 +116,7 @@ def worst(reported: Iterable[Mapping[str, Any]]) -> dict[str, Verdict]:
 
 
 def with_absent(results: Results, alone: Results) -> dict[Check, Verdict]:
-    """`results`, and a verdict on every check that passed in `alone`, of the fixture server, and was not made here."""
+    """Return `results` and an absent verdict for each check that passed in `alone` (the fixture server) only."""
     places = {(check.where, check.revision) for check in results}
     missing = {
         check: Verdict(ABSENT)
@@ -129,7 +129,7 @@ def with_absent(results: Results, alone: Results) -> dict[Check, Verdict]:
 
 
 def expected_failures(page: str) -> dict[Check, str]:
-    """The outcome of every check that the page lists as not passed."""
+    """Return the outcome of every check that the page lists as not passed."""
     found: dict[Check, str] = {}
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -144,7 +144,7 @@ def expected_failures(page: str) -> dict[Check, str]:
 
 
 def surprises(results: Results, expected: Mapping[Check, str]) -> list[str]:
-    """Checks that end otherwise than the page says, one line each; only for what was run."""
+    """Return one line for each check whose outcome differs from the page. Only targets that were run count."""
     run_here = {(check.where, check.revision) for check in results}
     lines: list[str] = []
     for check in sorted({*results, *expected}):
@@ -159,7 +159,7 @@ def surprises(results: Results, expected: Mapping[Check, str]) -> list[str]:
 
 
 def summary(results: Results) -> list[dict[str, Any]]:
-    """By place and revision: how many checks passed, and all others with what the suite said of them."""
+    """Return by target and revision: the number of passed checks, and all other checks with their messages."""
     runs: dict[tuple[str, str], dict[str, Any]] = {}
     for check, verdict in results.items():
         fresh: dict[str, Any] = {"where": check.where, "revision": check.revision, "passed": 0, "others": []}

@@ -1,9 +1,9 @@
 """The server that the published conformance suite expects, made with the SDK: stdio, or streamable HTTP with `--http`.
 
-The suite names the tools, prompts and resources that it calls and what each must do; nothing here stands for more than
-that. What asks the client for something asks as the era does: the newer one by an `input_required` result and a second
-call, the older one by a request of its own in the middle of the call. Over HTTP it prints its port. `--era legacy`
-speaks the handshake era alone, as servers do that have never heard of another.
+The suite defines the tools, prompts and resources that it calls and what each must do; this file adds nothing to that.
+A tool that asks the client for something follows the era: the newer era uses an `input_required` result and a second
+call, the older era a separate request during the call. Over HTTP the server prints its port. `--era legacy` speaks
+only the handshake era, as older servers do.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _text(name: str) -> Json:
 
 
 def _pixel() -> str:
-    """A PNG of one red pixel, in base64."""
+    """Return a PNG of one red pixel, in base64."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -68,7 +68,7 @@ def _pixel() -> str:
 
 
 def _silence() -> str:
-    """A WAV file of a hundredth of a second of silence, in base64."""
+    """Return a WAV file with a hundredth of a second of silence, in base64."""
     sound = io.BytesIO()
     with wave.open(sound, "wb") as file:
         file.setnchannels(1)
@@ -95,7 +95,7 @@ def _embedded(uri: str, mime_type: str, text: str) -> types.EmbeddedResource:
     return types.EmbeddedResource(type="resource", resource=held)
 
 
-# What is asked of the client
+# Requests to the client
 
 
 def _form(message: str, **fields: Json) -> types.ElicitRequest:
@@ -127,7 +127,7 @@ async def _ask(
     questions: Mapping[str, types.InputRequest],
     state: str | None = None,
 ) -> dict[str, types.InputResponse] | types.InputRequiredResult:
-    """The client's answers by the key of their question, or what to return so that the client comes back with them."""
+    """Return the client's answers by question key, or the result that makes the client call again with them."""
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         given = params.input_responses or {}
         if all(isinstance(given.get(key), RESULTS[type(asked)]) for key, asked in questions.items()):
@@ -214,7 +214,7 @@ async def _logging_once(ctx: Context, _params: types.CallToolRequestParams) -> A
 
 LEVELS: tuple[types.LoggingLevel, ...] = get_args(types.LoggingLevel)
 levels_set: list[str] = []
-"""What clients asked for by `logging/setLevel` so far."""
+"""The levels that clients have set with `logging/setLevel`."""
 
 
 @tool("test_log_all_levels", "Log a message of every level, and say which levels were set so far.")
@@ -651,7 +651,7 @@ async def read_resource(_ctx: Context, params: types.ReadResourceRequestParams) 
 
 
 watched: list[str] = []
-"""How clients asked to be told of resources so far, and to be told no more."""
+"""The subscriptions (+) and unsubscriptions (-) of clients, in order."""
 
 
 async def subscribe(_ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
@@ -711,7 +711,7 @@ async def set_logging_level(_ctx: Context, params: types.SetLevelRequestParams) 
 
 
 class FixtureServer(Server[Json]):
-    """The SDK's server, which tells clients of the handshake era too that its lists can change."""
+    """The SDK's server, which also declares `listChanged` to clients of the handshake era."""
 
     def create_initialization_options(
         self,
@@ -747,7 +747,7 @@ def fixture(*, legacy_only: bool) -> FixtureServer:
         on_completion=complete,
         on_subscriptions_listen=listen_for_changes,
     )
-    # Not by its own argument, which warns of the era's end.
+    # The argument of the constructor would warn that this method is deprecated.
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_logging_level)
     server.middleware.append(RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=server.name))
     if legacy_only:
@@ -764,7 +764,7 @@ async def _refuse_the_newer_era(ctx: ServerRequestContext[Any, Any], call_next: 
 async def over_stdio(server: FixtureServer, *, legacy_only: bool) -> None:
     options = server.create_initialization_options()
     async with stdio_server() as (read, write):
-        if legacy_only:  # `run` takes a first request of the newer era for good
+        if legacy_only:  # `run` accepts a first request of the newer era permanently
             await serve_loop(server, read, write, lifespan_state={}, init_options=options)
         else:
             await server.run(read, write, options)
@@ -772,7 +772,7 @@ async def over_stdio(server: FixtureServer, *, legacy_only: bool) -> None:
 
 def over_http(server: FixtureServer, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)) as listener:
-        # Bound before it is told: whoever reads the port can connect, and waits in the backlog until we serve.
+        # The socket is bound before the port is printed: a client can connect, and waits in the backlog.
         print(listener.getsockname()[1], flush=True)
         config = uvicorn.Config(server.streamable_http_app(), log_level="error", timeout_graceful_shutdown=1)
         uvicorn.Server(config).run(sockets=[listener])

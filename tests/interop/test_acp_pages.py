@@ -1,4 +1,4 @@
-"""The editor in TypeScript that a page shows, as it stands there."""
+"""The TypeScript editor from a page of the documentation, unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ BEFORE = "def saw():\n    return 'blunt'\n"
 
 
 @pytest.mark.parametrize(("said", "after"), [("y", "blade"), ("n", "saw")])
-def test_the_editor_shown_in_typescript_renames_if_its_person_says_so(said: str, after: str, tmp_path: Path) -> None:
+def test_the_typescript_editor_of_the_page_renames_only_if_its_person_agrees(
+    said: str, after: str, tmp_path: Path
+) -> None:
     if not (tsx := MODULES / "tsx" / "dist" / "cli.mjs").exists():
         pytest.skip("tsx is not installed: npm ci --prefix tests/interop")
     (editor,) = re.findall(r"```ts\n(.*?)```", PAGE.read_text(), re.DOTALL)

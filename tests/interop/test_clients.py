@@ -1,4 +1,4 @@
-"""Other SDKs' clients in front of the gateway: what they read through it is what they read from the server itself."""
+"""Clients of other SDKs with the gateway: they get the same answers as from the servers directly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SERVERS: dict[str, Callable[[], Json]] = {
     "everything": lambda: node_server("server-everything"),
     "fixture": fixture_server,
 }
-"""One that is published, on the TypeScript SDK, and one on the Python SDK that shows what the former does not."""
+"""A published server on the TypeScript SDK, and one on the Python SDK with content types that the first lacks."""
 
 CALLS: dict[str, dict[str, Json]] = {
     "everything": {
@@ -69,7 +69,7 @@ def python_1() -> list[str]:
 
 
 def reported(client: list[str], plan: Json) -> Json:
-    """What a client tells of carrying out `plan`."""
+    """Run a client with `plan`, and return its report."""
     done = subprocess.run([*client, json.dumps(plan)], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -77,7 +77,7 @@ def reported(client: list[str], plan: Json) -> Json:
 
 @contextmanager
 def gateway_by(transport: Transport, config: Path) -> Generator[Json]:
-    """How a plan names the gateway, for the block."""
+    """Run a gateway for the block, and yield its entry for a plan."""
     with ExitStack() as stack:
         if transport == "http":
             yield {"url": stack.enter_context(http_gateway(config))}
@@ -86,7 +86,7 @@ def gateway_by(transport: Transport, config: Path) -> Generator[Json]:
 
 
 def content_of(answer: Json) -> Json:
-    """An answer without what the gateway has of its own: the name of who gives it, and where its resources are."""
+    """Return an answer without the gateway's own parts: its server info and its resource addresses."""
     meta = {key: value for key, value in answer.get("_meta", {}).items() if key != SERVER_INFO_META_KEY}
     content: list[Json] = []
     for block in answer["content"]:
@@ -101,13 +101,13 @@ def content_of(answer: Json) -> Json:
 
 
 def own_uri(uri: str) -> str:
-    """A resource's address as its server says it."""
+    """Return a resource's address as its server names it."""
     return re.sub(r"^toolcrib://[^/]+/", "", uri)
 
 
 @cache
 def answers_without_the_gateway(client: Callable[[], list[str]], mode: str) -> list[Json]:
-    """The answers to `CALLS`, asked of the servers themselves."""
+    """Return the answers to `CALLS` from the servers directly."""
     reports = [
         reported(client(), {**entry(), "mode": mode, "calls": list(CALLS[name].items())})
         for name, entry in SERVERS.items()
@@ -125,7 +125,7 @@ def answers_without_the_gateway(client: Callable[[], list[str]], mode: str) -> l
         pytest.param(typescript_2, "auto", "2026-07-28", id="typescript 2, newer era"),
     ],
 )
-def test_a_client_finds_tools_and_reads_their_answers_whole(
+def test_a_client_finds_tools_and_gets_the_same_answers_as_from_the_servers(
     client: Callable[[], list[str]], mode: str, version: str, transport: Transport, tmp_path: Path
 ) -> None:
     calls = [(f"{name}.{tool}", arguments) for name, tools in CALLS.items() for tool, arguments in tools.items()]

@@ -1,4 +1,4 @@
-"""What `make conformance` takes for a surprise; the suite itself is run by the make target."""
+"""The results that `make conformance` reports as surprises. The make target runs the suite itself."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ PING_ALONE = Check("fixture", "2025-11-25", "ping", "ping")
 PASSED, FAILED = Verdict("SUCCESS"), Verdict("FAILURE", "no answer")
 
 
-def test_what_nobody_expected_to_fail_is_a_surprise() -> None:
+def test_an_unexpected_failure_is_a_surprise() -> None:
     assert surprises({PING: PASSED}, {}) == []
     assert surprises({PING: FAILED}, {}) == ["gateway, 2025-11-25: ping: ping is FAILURE, not SUCCESS (no answer)"]
 
 
-def test_what_was_expected_to_fail_and_passes_is_a_surprise() -> None:
+def test_a_check_that_passes_although_a_failure_is_listed_is_a_surprise() -> None:
     assert surprises({PING: FAILED}, {PING: "FAILURE"}) == []
     assert surprises({PING: PASSED}, {PING: "FAILURE"}) == ["gateway, 2025-11-25: ping: ping is SUCCESS, not FAILURE"]
     assert surprises({PING: FAILED}, {PING: "WARNING"}) != []
 
 
-def test_a_listed_check_that_is_no_longer_made_is_a_surprise_only_where_the_suite_ran() -> None:
+def test_a_listed_check_that_is_no_longer_made_is_a_surprise_if_the_suite_ran() -> None:
     other = Check("gateway", "2025-11-25", "gone", "gone")
     assert surprises({PING: PASSED}, {other: "FAILURE"}) == ["gateway, 2025-11-25: gone: gone is ABSENT, not FAILURE"]
     assert surprises({PING_ALONE: PASSED}, {other: "FAILURE"}) == []
 
 
-def test_a_check_that_passes_without_the_gateway_and_is_not_made_behind_it_is_absent() -> None:
+def test_a_check_that_passes_without_the_gateway_and_is_missing_behind_it_is_absent() -> None:
     more_alone = Check("fixture", "2025-11-25", "ping", "again")
     alone = {PING_ALONE: PASSED, more_alone: PASSED}
     found = with_absent({**alone, PING: PASSED}, alone)
@@ -36,7 +36,7 @@ def test_a_check_that_passes_without_the_gateway_and_is_not_made_behind_it_is_ab
     assert with_absent({**alone, PING: PASSED}, {PING_ALONE: PASSED, more_alone: FAILED}) == {**alone, PING: PASSED}
 
 
-def test_a_check_that_is_reported_twice_counts_at_its_worst() -> None:
+def test_a_check_that_is_reported_several_times_counts_with_its_worst_outcome() -> None:
     reported = [
         {"id": "a", "status": "SUCCESS"},
         {"id": "a", "status": "WARNING", "errorMessage": "late"},
@@ -46,7 +46,7 @@ def test_a_check_that_is_reported_twice_counts_at_its_worst() -> None:
     assert worst(reported) == {"a": Verdict("WARNING", "late")}
 
 
-def test_the_page_is_read_row_by_row_for_every_place_named() -> None:
+def test_each_row_of_the_page_is_read_for_every_target_it_names() -> None:
     row = "| 2026-07-28 | `caching` | `a-check` | WARNING | gateway; gateway, older server | because |"
     assert expected_failures(f"| Revision | Scenario |\n|---|---|\n{row}\n") == {
         Check("gateway", "2026-07-28", "caching", "a-check"): "WARNING",
@@ -56,7 +56,7 @@ def test_the_page_is_read_row_by_row_for_every_place_named() -> None:
         expected_failures(row.replace("gateway;", "nowhere;"))
 
 
-def test_every_row_of_the_page_says_why() -> None:
+def test_every_row_of_the_page_gives_a_reason() -> None:
     rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| 202")]
     assert len(expected_failures("\n".join(rows))) >= len(rows) > 0
     assert all(row.rstrip("| ").rpartition("|")[2].strip() for row in rows)

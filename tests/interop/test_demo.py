@@ -1,4 +1,4 @@
-"""The demo, as `make demo` runs it: published servers, fetched from the package index."""
+"""The demo, as `make demo` runs it, with published servers from the package index."""
 
 import json
 import os
@@ -16,7 +16,7 @@ BIN = Path(sys.executable).parent
 
 
 @pytest.mark.skipif(not (BIN / "uvx").exists() and not shutil.which("uvx"), reason="uvx is not installed")
-def test_the_demo_does_every_task_and_counts_what_it_cost() -> None:
+def test_the_demo_completes_every_task_and_counts_the_cost() -> None:
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         [sys.executable, "-m", "toolcrib", "demo", "--json"],

@@ -1,4 +1,4 @@
-"""The MCP Inspector, from its command line, in front of the gateway: what developers look at a server with."""
+"""The command line of the MCP Inspector, which developers use to inspect servers, with the gateway."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Inspector:
     target: Sequence[str]
     era: str
     home: Path
-    """Where it may keep settings: not where this machine's owner keeps theirs."""
+    """The folder for its settings, separate from the settings of this machine's owner."""
 
     def run(self, method: str, *words: str) -> subprocess.CompletedProcess[str]:
         launcher = from_npm("inspector", "clients", "launcher", "build", "index.js")
@@ -39,7 +39,7 @@ class Inspector:
         )
 
     def ask(self, method: str, *words: str) -> Json:
-        """The result, which must not be an error."""
+        """Return the result, which must not be an error."""
         done = self.run(method, *words)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)["result"]
@@ -50,7 +50,7 @@ class Inspector:
 
 @pytest.fixture(params=["stdio legacy", "http legacy", "http modern"])
 def inspector(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Inspector]:
-    """One before a gateway that has a published server behind it, over each transport and in each era."""
+    """Yield an inspector of a gateway with a published server, over each transport and in each era."""
     transport, era = request.param.split()
     (home := tmp_path / "home").mkdir()
     config = write_config(tmp_path / "mcp.json", everything=node_server("server-everything"))

@@ -1,4 +1,4 @@
-"""Servers that nobody here wrote, behind the gateway: all their tools are found, and one real call each comes back."""
+"""Third-party servers behind the gateway: all their tools are found, and one real call of each succeeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.anyio]
 
 
 async def tools_of(client: Any, source: str) -> list[str]:
-    """Ids of all tools of a source, sorted: page by page, and down every node."""
+    """Return the sorted ids of all tools of a source, from every page and every node."""
     ids: list[str] = []
     waiting = [[source]]
     while waiting:
@@ -37,14 +37,14 @@ async def tools_of(client: Any, source: str) -> list[str]:
 
 
 async def listed_by(server: Json) -> list[str]:
-    """Names of all tools of a server, asked without the gateway."""
+    """Return the names of all tools of a server, requested without the gateway."""
     parameters = StdioServerParameters(command=server["command"], args=server["args"], env=server.get("env"))
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123, ASYNC230  a device, not a file
         async with Client(stdio_client(parameters, errlog=nowhere)) as client:
             return [tool.name for tool in (await client.list_tools()).tools]
 
 
-async def test_git_tells_the_log_of_a_repository(tmp_path: Path) -> None:
+async def test_the_git_server_returns_the_log_of_a_repository(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", git=python_server("mcp-server-git"))
     who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com"]
     for words in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "Sharpen the chisels"]):
@@ -59,7 +59,7 @@ async def test_git_tells_the_log_of_a_repository(tmp_path: Path) -> None:
         assert refused.is_error
 
 
-async def test_time_is_converted_between_zones(tmp_path: Path) -> None:
+async def test_the_time_server_converts_between_time_zones(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", time=python_server("mcp-server-time"))
     async with served(config) as client:
         assert {"time.convert_time", "time.get_current_time"} <= {*await tools_of(client, "time")}
@@ -67,7 +67,7 @@ async def test_time_is_converted_between_zones(tmp_path: Path) -> None:
         assert "21:00" in text_of(await run_tool(client, "time.convert_time", **asked))
 
 
-async def test_files_are_written_and_read_back(tmp_path: Path) -> None:
+async def test_the_filesystem_server_writes_and_reads_files(tmp_path: Path) -> None:
     (shelf := (tmp_path / "shelf").resolve()).mkdir()
     config = write_config(tmp_path / "mcp.json", files=node_server("server-filesystem", str(shelf)))
     async with served(config) as client:
@@ -80,7 +80,7 @@ async def test_files_are_written_and_read_back(tmp_path: Path) -> None:
         assert outside.is_error
 
 
-async def test_memory_remembers_an_entity(tmp_path: Path) -> None:
+async def test_the_memory_server_finds_a_stored_entity(tmp_path: Path) -> None:
     memory = node_server("server-memory", MEMORY_FILE_PATH=str(tmp_path / "memory.json"))
     async with served(write_config(tmp_path / "mcp.json", memory=memory)) as client:
         assert "memory.create_entities" in await tools_of(client, "memory")
@@ -91,7 +91,7 @@ async def test_memory_remembers_an_entity(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_everything_shows_images_progress_and_structure(mode: Any, tmp_path: Path) -> None:
+async def test_the_everything_server_sends_images_progress_and_structured_content(mode: Any, tmp_path: Path) -> None:
     heard: list[float] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -119,7 +119,7 @@ async def test_everything_shows_images_progress_and_structure(mode: Any, tmp_pat
 ONLY_AS_TASKS = {"everything.simulate-research-query"}
 
 
-async def test_all_of_them_stand_side_by_side_in_one_catalog(tmp_path: Path) -> None:
+async def test_all_tools_of_all_servers_are_in_one_catalog(tmp_path: Path) -> None:
     (shelf := tmp_path / "shelf").mkdir()
     servers = {
         "git": python_server("mcp-server-git"),

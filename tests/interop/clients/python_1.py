@@ -1,9 +1,9 @@
-"""A client on the Python SDK 1.x, which knows the handshake era alone; it runs in an environment of its own.
+"""A client on the Python SDK 1.x, which only knows the handshake era. It runs in its own environment.
 
-As the others: the plan is one JSON object on the command line, the report one on stdout.
+Like the other clients, it takes a plan as one JSON object on the command line and prints a report as one on stdout.
 """
 
-# Checked here against the SDK 2.x, whose names are others.
+# Type checkers see the SDK 2.x here, which has different names.
 # pyright: basic, reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false, reportAssignmentType=false
 
 from __future__ import annotations
