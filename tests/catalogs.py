@@ -1,4 +1,4 @@
-"""Small catalogs to test on: real registries over scripted sources."""
+"""Small catalogs for tests: real registries with scripted sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tool(
     properties: Mapping[str, Any] | None = None,
     required: tuple[str, ...] = (),
 ) -> Tool:
-    """The tool of this id, which its source hangs in `category`; with `properties`, one that takes nothing else."""
+    """Return a tool that its source places in `category`. With `properties`, the tool accepts nothing else."""
     source, _, name = tool_id.partition(".")
     metadata = ToolMetadata(tags=tags)
     if properties is None:
@@ -34,7 +34,7 @@ def tool(
 
 
 def registry_of(*tools: Tool) -> ToolRegistry:
-    """A registry in which the source of every tool is ready."""
+    """Return a registry in which the source of every tool is ready."""
     registry = ToolRegistry()
     for name in dict.fromkeys(tool.source for tool in tools):
         mine = [tool for tool in tools if tool.source == name]

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures and settings of all tests."""
 
 import gc
 import os
@@ -10,18 +10,18 @@ from hypothesis import HealthCheck, Phase, settings
 from tests import zygote
 from tests.examples import CI_EXAMPLES
 
-# Collecting the tests makes some million objects, and all of them stay: looking for garbage among them took a third of
+# Collecting the tests creates about a million objects that all stay alive. Searching them for garbage took a third of
 # the time.
 gc.disable()
 
-# How long something takes is for benchmarks/: a busy machine is no reason to fail.
+# Times are measured in benchmarks/: a test must not fail because the machine is busy.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", UNTIMED, max_examples=CI_EXAMPLES, print_blob=True)
-# A third of the examples, and the same ones each time: new ones are for CI to find.
+# A third of the examples, and the same examples in each run. CI finds new ones.
 settings.register_profile("dev", UNTIMED, max_examples=CI_EXAMPLES // 3, derandomize=True)
-# For a night, or for what a change of a law may have broken.
+# For a run over night, or after a change to a property.
 settings.register_profile("thorough", UNTIMED, max_examples=CI_EXAMPLES * 10, print_blob=True)
-# For `make mutants`, where thousands of tests fail and nobody reads why: the first example that fails is enough.
+# For `make mutants`, in which thousands of tests fail: the first failing example is enough.
 settings.register_profile("mutants", settings.get_profile("dev"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
@@ -50,8 +50,8 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _state_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:  # pyright: ignore[reportUnusedFunction]
-    """What is kept between starts is kept in no person's folder, and processes that a test starts know no other."""
+def _state_in_a_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:  # pyright: ignore[reportUnusedFunction]
+    """Store state in a temporary folder, also for processes that a test starts, and never in the user's folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield

@@ -1,13 +1,13 @@
-"""How many examples a law is tried on, as a share of what the Hypothesis profile says; see `tests/conftest.py`."""
+"""The number of examples for a property, in proportion to the Hypothesis profile; see `tests/conftest.py`."""
 
 from __future__ import annotations
 
 from hypothesis import settings
 
 CI_EXAMPLES = 100
-"""What a test runs that asks for no number of its own, where the profile is `ci`."""
+"""The number of examples of a test without its own number under the profile `ci`."""
 
 
 def examples(many: int) -> int:
-    """`many` under the profile `ci`, and fewer by the same factor as everywhere under another."""
+    """Return `many` under the profile `ci`, and proportionally more or fewer under a different profile."""
     return max(1, many * settings().max_examples // CI_EXAMPLES)

@@ -14,14 +14,14 @@ from toolcrib.search.index.meaning import Understood, Vectors
 from toolcrib.search.index.query import Query
 
 MEANT = (0.5, 0.5, 0.5, 0.5)
-"""The vector of every query. It and the others have few digits, so that no product of them is rounded."""
+"""The vector of every query. All vectors have few digits, so that no product of them is rounded."""
 
 NEAR, NEARER, FAR = (1.0, 0.0, 0.0, 0.0), MEANT, (-0.5, -0.5, 0.5, 0.5)
 
 
 @dataclass
 class Knowing:
-    """May be changed at any time."""
+    """Knowledge that a test may change at any time."""
 
     vectors: Vectors | None = None
     history: History | None = None
@@ -36,7 +36,7 @@ class Knowing:
 
 
 def vectors_of(view: View, vectors: Mapping[str, Sequence[float]]) -> Vectors:
-    """Those of tools in the state of `view`, whoever may see them, by id."""
+    """Return the vectors, given by tool id, of the tools in the state of `view`, whether visible or not."""
     keys = {
         tool_id: int(key)
         for part in view.visible.state.index.parts
@@ -51,5 +51,5 @@ def vectors_of(view: View, vectors: Mapping[str, Sequence[float]]) -> Vectors:
 
 
 def past_of(calls: Iterable[tuple[str, str]]) -> History:
-    """Of queries, each with the tool that was called for it."""
+    """Return a history of queries, each with the tool that was called for it."""
     return History.of(Confirmed(Query.parse(query), tool_id, float(at)) for at, (query, tool_id) in enumerate(calls))

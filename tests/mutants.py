@@ -1,4 +1,4 @@
-"""Fails if the tests notice too few of the changes that mutmut made. `make mutants` runs it after mutmut."""
+"""Fails if the tests detect too few of the mutants that mutmut made. `make mutants` runs it after mutmut."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 LEAST_SHARE = 0.95
-"""Of the changes that at least one test must fail on, or never end."""
+"""The share of mutants on which at least one test must fail or time out."""
 
 STATS = Path("mutants/mutmut-cicd-stats.json")
 

@@ -1,4 +1,4 @@
-"""Packages with plugins, as an installer leaves them in a folder."""
+"""Packages with plugins, as an installer would install them into a folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLUGIN = """
 
 
 def install(folder: Path, name: str, code: str = PLUGIN, *, value: str = "Made", distribution: str = "") -> None:
-    """Leave a module `name_module` in `folder`, and what says that its `value` is the plugin `name`."""
+    """Write a module `name_module` into `folder`, and the entry point that declares its `value` as plugin `name`."""
     module = f"{name.replace('-', '_').replace('.', '_')}_module"
     distribution = distribution or f"{name}-package"
     info = folder / f"{distribution.replace('-', '_')}-1.0.dist-info"

@@ -1,4 +1,4 @@
-"""Whether a process still runs."""
+"""Tells whether a process is still running."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import psutil
 
 
 def is_running(pid: int) -> bool:
-    """One that has ended and waits for its parent to take note does not: in a container nobody may ever do that."""
+    """Return whether a process is running. A zombie is not: in a container, no parent may ever wait for it."""
     try:
         return psutil.Process(pid).status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""Every benchmark runs, at a size that says nothing, and prints one JSON object."""
+"""Every benchmark runs at a minimal size and prints one JSON object."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SMALL = {
 }
 
 SHARED = {"catalog.py", "costly.py", "learning.py", "load.py", "rankers.py", "refusal.py", "servers.py"}
-"""What they have in common."""
+"""Modules that the benchmarks share."""
 
 ELSEWHERE = {"browsing.py", "export_minilm.py", "retrieval.py"}
-"""Need public sets that are not in this repository, or gigabytes of other people's programs."""
+"""Benchmarks that need public data sets outside of this repository, or gigabytes of third-party programs."""
 
 
 @pytest.mark.slow
@@ -43,5 +43,5 @@ def test_a_benchmark_prints_one_json_object(name: str) -> None:
     assert isinstance(json.loads(ended.stdout), dict)
 
 
-def test_no_benchmark_is_left_out() -> None:
+def test_every_benchmark_is_listed_in_this_file() -> None:
     assert {path.name for path in BENCHMARKS.glob("*.py")} == {*SMALL, *SHARED, *ELSEWHERE}

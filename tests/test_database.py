@@ -1,4 +1,4 @@
-"""What all stores have in common: who may read their files, how these are made, and how long they stay open."""
+"""The behaviour that all stores share: who may read their files, how files are created, and how long they stay open."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DIGEST = bytes(16)
 
 as_posix_has_it = pytest.mark.skipif(os.name == "nt", reason="modes say nothing about who may read a file there")
 
-# -- the stores, each as one that writes and one that reads: how many things it kept, or an error ---------------------
+# -- the stores, each as a writer and a reader; the reader returns the number of entries, or raises an error ----------
 
 
 def put_pins(path: Path) -> None:
@@ -123,19 +123,17 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "deep" / "store.sqlite"
 
 
-# -- how a file is made -----------------------------------------------------------------------------------------------
+# -- creation of a file -----------------------------------------------------------------------------------------------
 
 
 @every_store
-def test_no_process_sees_a_file_before_its_tables_are_there(
-    use: Use, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_process_sees_a_file_before_its_tables_exist(use: Use, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put, count = use
     seen: list[int] = []
     connect = sqlite3.connect
 
     class Making(sqlite3.Connection):
-        """Lets another store look, whenever a table is about to be made."""
+        """Lets a different store read the file whenever a table is about to be created."""
 
         def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
             if sql.lstrip().startswith("CREATE TABLE"):
@@ -167,7 +165,7 @@ for line in sys.stdin:
 """
 
 
-def test_processes_that_start_at_one_moment_share_what_the_first_of_them_makes(tmp_path: Path) -> None:
+def test_processes_that_start_at_the_same_time_share_the_file_of_the_first(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RACER]
     racers = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) for _ in range(4)
@@ -212,7 +210,7 @@ def _with_a_log_of_an_earlier_file(path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @every_store
 @pytest.mark.parametrize("spoil", [_without_links, _with_a_log_of_an_earlier_file])
-def test_a_file_that_can_only_be_made_empty_is_laid_out_by_the_first_who_writes_it(
+def test_a_file_that_can_only_be_created_empty_gets_its_tables_from_the_first_writer(
     use: Use, spoil: Callable[[Path, pytest.MonkeyPatch], None], path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(path, monkeypatch)
@@ -223,7 +221,7 @@ def test_a_file_that_can_only_be_made_empty_is_laid_out_by_the_first_who_writes_
 
 
 @every_store
-def test_who_reads_a_file_that_was_just_made_empty_waits_until_it_is_laid_out(
+def test_a_reader_of_a_new_empty_file_waits_for_its_tables(
     use: Use, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put, count = use
@@ -238,7 +236,7 @@ def test_who_reads_a_file_that_was_just_made_empty_waits_until_it_is_laid_out(
 
 
 @pytest.mark.parametrize("use", [STORES[name] for name in ("pins", "registrations", "conversations", "approvals")])
-def test_a_file_that_was_emptied_is_damaged_and_never_taken_for_one_with_nothing_in_it(use: Use, path: Path) -> None:
+def test_an_emptied_file_is_reported_as_damaged_and_not_as_an_empty_store(use: Use, path: Path) -> None:
     put, count = use
     put(path)
     path.write_bytes(b"")
@@ -248,7 +246,9 @@ def test_a_file_that_was_emptied_is_damaged_and_never_taken_for_one_with_nothing
 
 
 @every_store
-def test_a_database_of_another_program_is_left_alone(use: Use, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_database_of_a_different_program_is_left_unchanged(
+    use: Use, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path.parent.mkdir()
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE letters (text)")
@@ -273,7 +273,7 @@ def test_a_database_of_another_program_is_left_alone(use: Use, path: Path, caplo
 
 @as_posix_has_it
 @every_store
-def test_a_file_that_others_could_read_is_for_its_owner_alone_once_it_was_opened(use: Use, path: Path) -> None:
+def test_opening_a_file_that_others_could_read_makes_it_private(use: Use, path: Path) -> None:
     put, count = use
     put(path)
     path.chmod(0o664)
@@ -288,14 +288,14 @@ def test_a_read_only_file_stays_read_only(use: Use, path: Path) -> None:
     put, count = use
     put(path)
     path.chmod(0o444)
-    if use is not STORES["audit"]:  # of which reading changes nothing
+    if use is not STORES["audit"]:  # reading the audit changes nothing
         count(path)
         assert path.stat().st_mode & 0o777 == 0o400
 
 
 @as_posix_has_it
 @every_store
-def test_what_a_link_leads_to_is_used_if_it_is_private_and_never_made_so(
+def test_the_target_of_a_link_is_used_only_if_it_is_private_and_is_never_changed(
     use: Use, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     put, count = use
@@ -322,7 +322,7 @@ def test_what_a_link_leads_to_is_used_if_it_is_private_and_never_made_so(
 
 @as_posix_has_it
 @every_store
-def test_a_link_that_leads_nowhere_makes_nothing_where_it_leads(use: Use, tmp_path: Path) -> None:
+def test_a_broken_link_creates_no_file_at_its_target(use: Use, tmp_path: Path) -> None:
     put, _ = use
     link = tmp_path / "link.sqlite"
     link.symlink_to(tmp_path / "elsewhere")
@@ -333,7 +333,7 @@ def test_a_link_that_leads_nowhere_makes_nothing_where_it_leads(use: Use, tmp_pa
 
 @as_posix_has_it
 @every_store
-def test_every_folder_that_is_made_is_for_its_owner_alone(use: Use, tmp_path: Path) -> None:
+def test_every_new_folder_is_accessible_by_its_owner_only(use: Use, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         use[0](tmp_path / "one" / "two" / "three" / "store.sqlite")
@@ -347,7 +347,7 @@ def test_every_folder_that_is_made_is_for_its_owner_alone(use: Use, tmp_path: Pa
 # -- how long it stays open -------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_was_removed_or_replaced_is_noticed_by_a_store_that_has_it_open(path: Path) -> None:
+def test_an_open_store_notices_that_its_file_was_removed_or_replaced(path: Path) -> None:
     store = PinStore(path)
     store.put([Pin("git", "o", "uvx git", "commit", b"1", "1.0.0", "ada")])
     other = PinStore(path.with_name("other"))
@@ -360,7 +360,7 @@ def test_a_file_that_was_removed_or_replaced_is_noticed_by_a_store_that_has_it_o
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense" * 1_000], ids=["emptied", "nonsense"])
-def test_a_damaged_file_that_is_restored_in_its_place_is_read_again(damage: bytes, path: Path) -> None:
+def test_a_damaged_file_that_is_restored_is_read_again(damage: bytes, path: Path) -> None:
     store = PinStore(path)
     store.put([Pin("git", "o", "uvx git", "commit", b"1", "1.0.0", "ada")])
     whole = path.read_bytes()
@@ -460,7 +460,7 @@ anyio.run(main)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a limit on descriptors is set as POSIX has it")
-def test_stores_that_are_open_stay_usable_when_no_file_can_be_opened(tmp_path: Path) -> None:
+def test_open_stores_stay_usable_when_no_further_file_can_be_opened(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", EXHAUSTED, str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
     )
@@ -471,7 +471,7 @@ def test_stores_that_are_open_stay_usable_when_no_file_can_be_opened(tmp_path: P
 # -- their statements -------------------------------------------------------------------------------------------------
 
 
-def test_no_statement_numbers_its_values() -> None:
+def test_no_sql_statement_uses_numbered_placeholders() -> None:
     """From Python 3.12 on, numbered placeholders together with a sequence of values are deprecated."""
     numbered = re.compile(r"[=,(]\s*\?\d")
     found = [

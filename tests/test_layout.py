@@ -1,4 +1,4 @@
-"""The house itself: what no import contract can say."""
+"""Rules about the layout of the package that import contracts cannot express."""
 
 import ast
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "toolcrib"
 
 MAY_CALL_SOURCES = ("operations/calling/", "sources/", "testing/")
 NO_SOURCES = {"crib", "counter", "session", "self.session", "client", "self.dispatcher", "self.runner", "self.wrapped"}
-"""Names whose `call_tool` is not a source's: what leads to `calling/` and its runner, a framework's toolset around
-another, and an MCP client in the demo."""
+"""Names whose `call_tool` is not that of a source: callers of `calling/` and its runner, a framework's wrapper of a
+toolset, and an MCP client in the demo."""
 OWN_METHODS = {("adapters/pydantic_ai/by_hand.py", "super()"), ("agent/session.py", "self")}
 """A toolset of the framework that extends ours, and the operation of a session."""
 
@@ -34,7 +34,7 @@ def module_name(name: str) -> str:
 
 
 def imports_of(path: Path, known: set[str]) -> set[str]:
-    """The modules of ours that a module imports, also those that it imports late or only for type checkers."""
+    """Return our modules that a module imports, including late imports and imports for type checkers only."""
     found = set[str]()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -45,9 +45,9 @@ def imports_of(path: Path, known: set[str]) -> set[str]:
     return found & known
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
+def test_no_module_imports_itself_through_other_modules() -> None:
     paths = {module_name(name): path for name, path in modules()}
-    # The root gives names of all packages, and only to programs. A crib is served by methods that import the surface.
+    # The root exports names of all packages, only for programs. The methods that serve a crib import the surface.
     graph = {name: imports_of(path, {*paths} - {"toolcrib"}) for name, path in paths.items() if name != "toolcrib"}
     graph["toolcrib.crib.crib"].remove("toolcrib.surfaces.program")
     TopologicalSorter(graph).prepare()  # raises an error that names the cycle
@@ -68,7 +68,7 @@ def test_type_checkers_and_programs_find_the_same_public_names() -> None:
         assert getattr(toolcrib, name) is getattr(import_module(module), name)
 
 
-def test_only_calling_calls_a_source() -> None:
+def test_only_operations_calling_calls_a_source() -> None:
     callers = {(name, receiver) for name, path in modules() for receiver in calls_of_call_tool(path)}
     assert ("operations/calling/runner.py", "entry.source") in callers
     strangers = {
@@ -79,7 +79,7 @@ def test_only_calling_calls_a_source() -> None:
     assert strangers == set()
 
 
-def test_only_calling_fetches_from_a_source() -> None:
+def test_only_operations_calling_fetches_from_a_source() -> None:
     importers, callers = set[str](), set[str]()
     for name, path in modules():
         for node in ast.walk(ast.parse(path.read_text())):
@@ -91,13 +91,13 @@ def test_only_calling_fetches_from_a_source() -> None:
     assert {name for name in importers | callers if not name.startswith(MAY_CALL_SOURCES)} == set()
 
 
-def test_every_module_opens_with_one_sentence_on_what_lives_there() -> None:
+def test_every_module_begins_with_a_docstring_of_one_sentence() -> None:
     for name, path in modules():
         docstring = ast.get_docstring(ast.parse(path.read_text()))
         assert docstring, name
         assert docstring.splitlines()[0].endswith((".", "?")), name
 
 
-def test_no_file_is_named_for_nothing() -> None:
+def test_no_module_or_folder_has_a_meaningless_name() -> None:
     for name, _ in modules():
         assert not {"utils", "common", "helpers", "manager"} & set(name.removesuffix(".py").split("/")), name

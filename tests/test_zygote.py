@@ -1,4 +1,4 @@
-"""What the zygote forks is what a start would have given."""
+"""A process that the zygote forks behaves like a process that was started."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_forked_gateway_is_a_child_of_the_test_that_can_be_killed(tmp_path: Pa
         assert process.wait(30) == -signal.SIGKILL
 
 
-def test_it_has_the_streams_and_the_folder_that_it_was_given(tmp_path: Path) -> None:
+def test_a_forked_gateway_has_the_given_streams_and_folder(tmp_path: Path) -> None:
     ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
     with gateway(tmp_path) as process:
         assert process.stdin is not None
@@ -47,7 +47,7 @@ def test_it_has_the_streams_and_the_folder_that_it_was_given(tmp_path: Path) -> 
         assert process.wait(30) == 0
 
 
-def test_it_has_the_environment_that_it_was_given_and_its_exit_code_comes_back(tmp_path: Path) -> None:
+def test_a_forked_process_has_the_given_environment_and_returns_its_exit_code(tmp_path: Path) -> None:
     environ = {**os.environ, "TOOLCRIB_CONFIG": str(tmp_path / "absent.json")}
 
     ended = subprocess.run([TOOLCRIB, "list", "--json"], env=environ, capture_output=True, check=False, text=True)
@@ -57,7 +57,7 @@ def test_it_has_the_environment_that_it_was_given_and_its_exit_code_comes_back(t
 
 
 @pytest.mark.true_start
-def test_a_test_can_have_true_starts(tmp_path: Path) -> None:
+def test_a_test_with_the_true_start_mark_starts_real_processes(tmp_path: Path) -> None:
     with gateway(tmp_path) as process:
         assert not is_forked(process)
         process.kill()

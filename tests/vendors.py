@@ -1,4 +1,4 @@
-"""The vendors' packages, imported when a test uses them: importing all takes longer than collecting all tests."""
+"""Packages of vendors that are imported on first use, because importing all takes longer than collecting the tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Vendor:
-    """A module, or something of a module, that is imported when an attribute of it is first read."""
+    """A module, or a name of a module, that is imported when one of its attributes is first read."""
 
     def __init__(self, module: str, name: str | None = None) -> None:
         self._module, self._name = module, name
@@ -19,7 +19,7 @@ class Vendor:
         return module if self._name is None else getattr(module, self._name)
 
     def __getattr__(self, name: str) -> Any:
-        # pytest looks for such names in everything that a test module holds.
+        # pytest looks up such names in every object of a test module.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._itself, name)

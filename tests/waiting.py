@@ -1,4 +1,4 @@
-"""Wait for what another process does and tells nobody of: look again and again, until a deadline that names it."""
+"""Waits for effects of a different process that sends no notification: checks repeatedly until a deadline."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 DEADLINE_S = 30.0
-"""Only ever spent by a test that fails; generous, because machines that run tests are busy."""
+"""Only a failing test waits this long. The value is generous because test machines are busy."""
 
 _STEP_S = 0.01
 
 
 async def until(happened: Callable[[], object], what: str) -> None:
-    """Return once `happened` is true; it may be a coroutine function.
+    """Return once `happened` returns a true value. It may be a coroutine function.
 
     Raises:
-        AssertionError: it was not within `DEADLINE_S`; `what` says what was waited for.
+        AssertionError: `happened` was not true within `DEADLINE_S`. The message contains `what`.
     """
     deadline = time.monotonic() + DEADLINE_S
     while True:
@@ -29,5 +29,5 @@ async def until(happened: Callable[[], object], what: str) -> None:
 
 
 def until_blocking(happened: Callable[[], object], what: str) -> None:
-    """The same, for a test that is no coroutine."""
+    """Wait like `until`, in a test that is not a coroutine."""
     anyio.run(until, happened, what)

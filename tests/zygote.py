@@ -5,8 +5,8 @@ therefore catches the starts of a few known commands: a helper process, the zygo
 for each of them. What is forked is a real process: a child of the test process with the given arguments, environment,
 working directory and standard streams, that is waited for, signalled and killed like any other.
 
-Whatever the zygote cannot imitate is started as usual, and so are all commands in tests with the mark `true_start`.
-Linux alone has what this needs; elsewhere everything is started as usual.
+A command that the zygote cannot imitate is started as usual, and so are all commands in tests with the mark
+`true_start`. This needs Linux; on other systems everything is started as usual.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ PRELOADED: Mapping[str, Sequence[str]] = {
     f"{_MODULE} toolcrib acp --model openai-chat:": (*_AGENT, "pydantic_ai.models.openai"),
     f"{_MODULE} tests.servers.over_http ": ("mcp.server.mcpserver", "uvicorn"),
 }
-"""The modules that a command imports, by how it begins; the longest beginning counts. Each set has its own zygote."""
+"""The modules that a command imports, by the prefix of the command. The longest prefix counts. Each set of modules has
+its own zygote."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SETTLED_AT_START = ("PYTHON", "LC_", "LANG", "LD_")
-"""Beginnings of variables that an interpreter reads once when it starts."""
+"""Prefixes of variables that an interpreter reads only when it starts."""
 
 
 def _settled(environ: Mapping[str, str]) -> set[tuple[str, str]]:
@@ -57,7 +58,7 @@ def _settled(environ: Mapping[str, str]) -> set[tuple[str, str]]:
 
 
 _OURS = _settled(os.environ)
-"""Those of every zygote. A test may set others later, and then a zygote that runs already does not have them."""
+"""The variables of every zygote. A zygote that is already running does not have variables that a test sets later."""
 
 
 # -- in the test process ----------------------------------------------------------------------------------------------
@@ -65,7 +66,7 @@ _OURS = _settled(os.environ)
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """A process that `subprocess` asks the operating system for."""
+    """A process that `subprocess` requests from the operating system."""
 
     command: Sequence[str]
     folder: Path
@@ -74,11 +75,11 @@ class _Start:
     """Descriptors for its three standard streams."""
     new_session: bool
     is_plain: bool
-    """Whether nothing is asked for that the zygote does not imitate: other descriptors, another user."""
+    """Whether the zygote can imitate the whole request, which excludes extra descriptors and a different user."""
 
     @classmethod
     def read(cls, given: Sequence[Any]) -> _Start:
-        """What the arguments of `_posixsubprocess.fork_exec` say."""
+        """Read the arguments of `_posixsubprocess.fork_exec`."""
         words, _, close_fds, kept_fds, folder, environ = given[:6]
         stdin, _, _, stdout, _, stderr, _, error_pipe, restore_signals, new_session = given[6:16]
         group_user_and_function = given[16:22]
@@ -86,7 +87,7 @@ class _Start:
             [os.fsdecode(word) for word in words],
             Path.cwd() if folder is None else Path(os.fsdecode(folder)),
             dict(os.environ) if environ is None else dict(os.fsdecode(pair).split("=", 1) for pair in environ),
-            # -1 where `subprocess` has the process use our own stream.
+            # -1 means that the process uses our own stream.
             [own if fd == -1 else fd for own, fd in enumerate((stdin, stdout, stderr))],
             bool(new_session),
             is_plain=bool(close_fds and restore_signals)
@@ -107,7 +108,7 @@ class Zygotes:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fork(self, start: _Start) -> int | None:
-        """The id of a process that runs what `start` says; None where it has to be started as usual."""
+        """Return the id of a forked process for `start`, or None if the process must be started as usual."""
         line = " ".join([*start.command, ""])
         begin = max((begin for begin in PRELOADED if line.startswith(begin)), key=len, default=None)
         if begin is None or not self.enabled or not start.can_be_forked():
@@ -129,7 +130,7 @@ class Zygotes:
             return int.from_bytes(_exactly(connection, 8), "big")
 
     def close(self) -> None:
-        """End them; what they forked goes on."""
+        """End the zygotes. The processes that they forked keep running."""
         for running in self._running.values():
             running.connection.close()
             running.process.wait()
@@ -145,7 +146,7 @@ class _Running:
 def _started(preloaded: Sequence[str]) -> _Running:
     ours, theirs = socket.socketpair()
     with theirs:
-        # A thread in the zygote would not live on in what is forked.
+        # A thread in the zygote would not exist in the forked process.
         unsettled = {key: value for key, value in os.environ.items() if not key.startswith(_SETTLED_AT_START)}
         environ = {**unsettled, **dict(_OURS), "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "tests.zygote", str(theirs.fileno()), *preloaded]
@@ -155,7 +156,7 @@ def _started(preloaded: Sequence[str]) -> _Running:
 
 @contextmanager
 def _adopting() -> Generator[None]:
-    """For the block, processes below this one that lose their parent become its children."""
+    """For the block, descendants of this process that lose their parent become its children."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
         yield
@@ -204,7 +205,7 @@ def installed() -> Generator[Zygotes]:
 
 
 def _serve(connection: socket.socket) -> list[str]:
-    """Fork whenever it is asked; returns in each forked process, with the command that it shall run."""
+    """Fork on each request. Returns in each forked process, with the command that it must run."""
     while True:
         header, streams, _, _ = socket.recv_fds(connection, 8, 3)
         if not header:
@@ -212,7 +213,7 @@ def _serve(connection: socket.socket) -> list[str]:
         header += _exactly(connection, 8 - len(header)) if len(header) < 8 else b""
         asked: dict[str, Any] = json.loads(_exactly(connection, int.from_bytes(header, "big")))
         told, telling = os.pipe()
-        # Two forks: what loses its parent at once becomes a child of the test process.
+        # Two forks: a process that loses its parent at once becomes a child of the test process.
         if (between := os.fork()) == 0:
             if (pid := os.fork()) != 0:
                 os.write(telling, pid.to_bytes(8, "big"))
@@ -229,7 +230,7 @@ def _serve(connection: socket.socket) -> list[str]:
 
 
 def _take_over(streams: Sequence[int], asked: Mapping[str, Any]) -> None:
-    """Become what `exec` would have made of this process."""
+    """Set up this process as `exec` would have done."""
     if asked["new_session"]:
         os.setsid()
     for own, fd in enumerate(streams):
@@ -264,7 +265,7 @@ def _main() -> None:
     for module in sys.argv[2:]:
         import_module(module)
     gc.collect()
-    gc.freeze()  # a look for garbage in a forked process would copy all that it shares
+    gc.freeze()  # garbage collection in a forked process would copy all shared memory
     _run(_serve(connection))
 
 
