@@ -1,4 +1,4 @@
-"""An MCP server over stdio that behaves well until told otherwise: every fault is a word on its command line.
+"""An MCP server over stdio. Without arguments it behaves well, and each argument adds one fault.
 
 Standard library only: an SDK would not let it misbehave. It speaks both protocol eras, chosen request by request as the
 client does: the handshake (`initialize`, up to 2025-11-25), and the envelope in every request's `_meta` (2026-07-28).
@@ -55,7 +55,7 @@ MODERN_VERSION = "2026-07-28"
 
 _VALUED = frozenset({"slow-start", "many-tools"})
 PAGE = 100
-"""Tools on a page, where there are many."""
+"""The number of tools on a page of `many-tools`."""
 
 CANCELLED = "notifications/cancelled"
 
@@ -64,7 +64,7 @@ EXIT_IN_CALL = 9
 FLOOD_BYTES = 5_000_000
 BEYOND_64_BITS = 2**70
 REFUSAL_CODE = -32011
-"""In the band that 2026-07-28 leaves to implementations, -32000 to -32019."""
+"""In the range that version 2026-07-28 leaves to implementations, -32000 to -32019."""
 
 _PREFIX = "io.modelcontextprotocol/"
 _SERVER_INFO = {"name": "faulty", "title": "A server with faults", "version": "1.0.0"}
@@ -204,12 +204,12 @@ ODD_TOOLS: tuple[Any, ...] = (
     "not an object",
     None,
 )
-"""Definitions as some servers really send them, and a few that none should."""
+"""Definitions that real servers send, and a few that no server should send."""
 
 ODD_NAMES_THAT_ANSWER = frozenset(
     name for tool in ODD_TOOLS if isinstance(tool, dict) and isinstance(name := cast(Json, tool).get("name"), str)
 )
-"""Whatever has a name can be called; it answers with its own name."""
+"""Every tool with a name can be called, and answers with its name."""
 
 
 class JsonRpcError(Exception):
@@ -224,10 +224,10 @@ class JsonRpcError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line asked for."""
+    """The parsed command line."""
 
     faults: Mapping[str, str]
-    """Fault to its value; empty where it takes none."""
+    """Maps each fault to its value. The value is empty if the fault takes none."""
     era: str = "both"
     log: Path | None = None
     ttl_ms: int = 0
@@ -235,7 +235,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request that waits for its answer."""
+    """A request that waits for its response."""
 
     id: Any
     method: str
@@ -243,7 +243,7 @@ class Request:
     modern: bool
     cancelled: threading.Event = field(default_factory=threading.Event)
     let_go: threading.Event = field(default_factory=threading.Event)
-    """Set when a call that holds is to end, cancelled or not."""
+    """Set when a held call should end, whether it was cancelled or not."""
 
     @property
     def meta(self) -> Json:
@@ -259,7 +259,7 @@ def _text(text: str, **more: Any) -> Json:
 
 
 class Output:
-    """Whole lines on stdout, from any thread, with whatever noise was asked for."""
+    """Writes complete lines to stdout from any thread, with the configured noise."""
 
     def __init__(self, faults: Mapping[str, str]) -> None:
         self._faults = faults
@@ -280,7 +280,7 @@ class Output:
 
 
 class Log:
-    """What the server saw, one JSON object a line, written through at once so that a test may read along."""
+    """A log with one JSON object per line. Each line is flushed at once, so that a test can read it."""
 
     def __init__(self, path: Path | None) -> None:
         self._file = None if path is None else path.open("a", encoding="utf-8")
@@ -294,7 +294,7 @@ class Log:
 
 
 class Server:
-    """One process's state: its tools, its open calls and its subscriptions."""
+    """The state of one process: its tools, open calls and subscriptions."""
 
     def __init__(self, options: Options, output: Output | None = None) -> None:
         self._options = options
@@ -339,7 +339,7 @@ class Server:
         }
 
     def serve(self) -> None:
-        """Answer until stdin closes; calls that still run then are cancelled and awaited."""
+        """Answer until stdin closes. Running calls are then cancelled and awaited."""
         self._log.write(event="start", pid=os.getpid())
         for line in sys.stdin.buffer:
             if not line.strip():
@@ -361,7 +361,7 @@ class Server:
             threading.Event().wait()
 
     def receive(self, message: Json) -> None:
-        """Do what the message asks for; its answer goes out when it is there."""
+        """Handle a message. The response is sent when it is ready."""
         self._log.write(received=message)
         method = message.get("method")
         if not isinstance(method, str) or "silent" in self._faults:
@@ -382,7 +382,7 @@ class Server:
                 self._send_result(request, result)
 
     def _answer(self, request: Request) -> Json | None:
-        """The result; None where it comes later, or never."""
+        """Returns the result, or None if the response is sent later or never."""
         if request.method.startswith("tools/") and request.method.replace("tools/", "silent-") in self._faults:
             return None
         if request.modern:
@@ -472,14 +472,14 @@ class Server:
         return result
 
     def _answer_raw(self, request: Request, how: str) -> None:
-        """What `how` names, written as it is, with or without the line feed that ends a message."""
+        """Write the raw answer that `how` names, with or without the final line feed."""
         answer = plain_answer(request.id)
         match how:
             case "silence":
                 pass
             case "hold":
                 self._held.append(request)
-            case "release":  # all that were held, whoever has given up waiting meanwhile, and then this one
+            case "release":  # first all held calls, including cancelled ones, and then this one
                 for held in self._held:
                     self._output.write(plain_answer(held.id) + b"\n")
                 self._held.clear()
@@ -498,7 +498,7 @@ class Server:
                 self._drip(answer, 0.001)
             case "late-drip":
                 self._drip(answer + b" " * 60, 0.005)
-            case "unended":  # a whole message, but for the end of its line
+            case "unended":  # a complete message without the line feed
                 self._output.write(answer)
                 os._exit(EXIT_IN_CALL)
             case "torn":
@@ -506,7 +506,7 @@ class Server:
                 os._exit(EXIT_IN_CALL)
             case "die":
                 os._exit(EXIT_IN_CALL)
-            case "orphan":  # dies, and leaves a child that holds its output open
+            case "orphan":  # exits, and leaves a child process that keeps its output open
                 child = subprocess.Popen(["sleep", "1000"])
                 self._log.write(event="child", pid=child.pid)
                 os._exit(EXIT_IN_CALL)
@@ -547,7 +547,7 @@ class Server:
             running[0].let_go.set()
 
     def release(self) -> None:
-        """Let every call end that holds."""
+        """Let every held call end."""
         for request, _ in [*self._running.values()]:
             request.let_go.set()
 
@@ -559,7 +559,7 @@ class Server:
         self._tools = [changed if tool is known else tool for tool in self._tools]
         if known is None:
             self._tools.append(changed)
-        self._announce()  # before the answer, so that whoever has the answer has been told
+        self._announce()  # before the answer, so that a client with the answer has the notification too
         return _text(f"{'added' if known is None else 'changed'} {name}")
 
     def _announce(self) -> None:
@@ -606,7 +606,7 @@ def _catalogue() -> Json:
 
 
 def plain_answer(request_id: Any) -> bytes:
-    """A good answer to a call, without the line feed that ends it."""
+    """Returns a valid response to a call, without the final line feed."""
     return _raw(request_id, result=PLAIN_RESULT)
 
 
@@ -653,7 +653,7 @@ ODD_ANSWERS: Mapping[str, Callable[[Any], bytes]] = {
     "long-garbage": lambda id_: _long(b"", b"") + b"\n" + plain_answer(id_),
     "deep-garbage": lambda id_: b"{" * 300_000 + b"\n" + plain_answer(id_),
 }
-"""By name: an answer to the request of this id that no server should give, without the line feed that ends it."""
+"""Maps names to functions that return an invalid or unusual response to a request id, without the final line feed."""
 
 
 def _unsupported(asked: Any) -> JsonRpcError:
@@ -716,7 +716,7 @@ def _flood_stderr() -> None:
 
 
 def _fault(word: str) -> tuple[str, str]:
-    """A fault and its value from the command line."""
+    """Parses one argument into a fault and its value."""
     name, _, value = word.partition("=")
     if name not in FAULTS:
         raise argparse.ArgumentTypeError(f"no fault {name!r}; the faults are {', '.join(FAULTS)}")

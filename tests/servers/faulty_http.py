@@ -1,11 +1,11 @@
-"""An MCP server over HTTP with every fault that only a raw socket can show; what it prints first is its port.
+"""An MCP server over HTTP with faults that only a raw socket can show. It first prints its port.
 
-Standard library only. It is the server of `faulty.py` behind streamable HTTP, and its address says what to expect:
+Standard library only. It is the server of `faulty.py` behind streamable HTTP, and its address selects the behavior:
 `/ERA/MODE/FAULT`. The era is `legacy` (2025-11-25: `initialize` and a session) or `modern` (2026-07-28:
-`server/discover` and no state); the mode, how an answer comes that nothing goes before, `json` or `sse`; the fault,
-what meets every request but notifications, `none` for none. The tool `raw` has the same faults for one call: its
-argument `how` names one, or one of `faulty.ODD_ANSWERS`. At `/events/FAULT` stands the transport of 2024-11-05: there
-the fault meets whoever asks for the stream, and those of `raw` meet what is said to the server.
+`server/discover` and no state). The mode is `json` or `sse`, for responses without earlier messages. The fault
+applies to every request except notifications, and `none` means no fault. The tool `raw` has the same faults for one
+call: its argument `how` names a fault or one of `faulty.ODD_ANSWERS`. `/events/FAULT` is the transport of 2024-11-05:
+there the fault applies to the request for the stream, and faults of `raw` apply to messages to the server.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from tests.servers.faulty import Json
 
 SESSION = "Mcp-Session-Id"
 KEY = "Bearer open sesame"
-"""Requests are logged with whether they brought it."""
+"""The log says for each request whether it carried this key."""
 
 RETRY_AFTER_S = 1
 RETRY_DATE_S = 2
-"""From the server's own `Date`, which it shows wrongly by an hour."""
+"""Relative to the `Date` header of the server, which is wrong by one hour."""
 
 CLOCK_IS_WRONG_BY_S = 3_600
 
 RELEASE = "/release"
-"""Asked for this, the server lets every call end that holds."""
+"""A GET of this path lets every held call end."""
 
 JSON_TYPE = {"Content-Type": "application/json"}
 SSE_TYPE = {"Content-Type": "text/event-stream"}
 
 
 class Exchanges(faulty.Output):
-    """What the server says, brought to those who wait for it."""
+    """Delivers messages of the server to the requests that wait for them."""
 
     def __init__(self) -> None:
         super().__init__({})
         self._waiting: dict[Any, queue.Queue[Json]] = {}
 
     def wait_for(self, request_id: Any) -> queue.Queue[Json]:
-        """Where all arrives that belongs to this request, its answer last; for None, what belongs to no other."""
+        """Returns a queue of all messages for this request, its response last. None receives messages of no request."""
         self._waiting[request_id] = queue.Queue()
         return self._waiting[request_id]
 
@@ -67,7 +67,7 @@ class Exchanges(faulty.Output):
 
 
 class Bench(ThreadingHTTPServer):
-    """One port with a server of either era behind it."""
+    """One port with a server of each protocol version."""
 
     daemon_threads = True
     request_queue_size = 200
@@ -86,11 +86,11 @@ class Bench(ThreadingHTTPServer):
 
     @property
     def is_sick(self) -> bool:
-        """Whether it has the fault that its address names."""
+        """Whether the fault in the address is active."""
         return self.flag is None or self.flag.exists()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that go away are what this is about."""
+        """Ignore errors, because clients disconnect on purpose here."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -99,7 +99,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 60
     disable_nagle_algorithm = True
     began = 0.0
-    """When this request was read, in seconds since 1970."""
+    """The time when this request was read, in seconds since 1970."""
     begins_session = False
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name is the standard library's
@@ -154,7 +154,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer_well(message)
 
     def _stream(self, fault: str) -> None:
-        """The one stream of the older transport, until the client has gone."""
+        """Serve the event stream of the older transport until the client disconnects."""
         if fault in FAULTS and self.server.is_sick:
             FAULTS[fault](self, {})
             return
@@ -172,7 +172,7 @@ class Handler(BaseHTTPRequestHandler):
             self.chunk(b"event: message\ndata: " + text + b"\n\n")
 
     def _hear(self, message: Json) -> None:
-        """A message of the older transport, whose answer goes to the stream."""
+        """Handle a message of the older transport. Its response goes to the event stream."""
         params: Json = message.get("params") or {}
         raw = message.get("method") == "tools/call" and params.get("name") == "raw"
         how = str(params["arguments"]["how"]) if raw else ""
@@ -209,7 +209,7 @@ class Handler(BaseHTTPRequestHandler):
         self.chunk(b"")
 
     def plain(self, message: Json) -> bytes:
-        """A good answer to whatever was asked, as JSON."""
+        """Returns a valid response to the request as JSON."""
         waiting = self.server.exchanges[self.era].wait_for(message["id"])
         if message["method"] == "tools/call" and message["params"]["name"] == "raw":
             return faulty.plain_answer(message["id"])
@@ -217,7 +217,7 @@ class Handler(BaseHTTPRequestHandler):
         return json.dumps(waiting.get()).encode()
 
     def _answer(self, body: bytes) -> None:
-        """`body` as a whole answer, in the way that the address asks for."""
+        """Send `body` as a complete response, as JSON or as an event stream."""
         if self.mode == "json":
             self._respond(200, JSON_TYPE, body)
         else:
@@ -235,7 +235,7 @@ class Handler(BaseHTTPRequestHandler):
     respond = _respond
 
     def begin(self, status: int, headers: Mapping[str, str], *, length: int | None = None) -> None:
-        """The head of a response in chunks, or of one that claims to have `length` bytes."""
+        """Send the head of a chunked response, or of one that declares `length` bytes."""
         self.send_response(status)
         ends = {"Transfer-Encoding": "chunked"} if length is None else {"Content-Length": str(length)}
         for name, value in {**headers, **ends}.items():
@@ -249,11 +249,11 @@ class Handler(BaseHTTPRequestHandler):
         super().end_headers()
 
     def chunk(self, part: bytes) -> None:
-        """One chunk; an empty one ends the response."""
+        """Send one chunk. An empty chunk ends the response."""
         self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
 
     def reset(self) -> None:
-        """End the connection as a crash does."""
+        """Reset the connection, as a crash does."""
         self.wfile.flush()
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
@@ -412,7 +412,7 @@ def _drip(handler: Handler, message: Json) -> None:
 
 def _endless_drip(handler: Handler, _: Json) -> None:
     handler.begin(200, JSON_TYPE)
-    while True:  # until the client has gone
+    while True:  # until the client disconnects
         handler.chunk(b" ")
         time.sleep(0.01)
 
@@ -488,7 +488,7 @@ FAULTS: Mapping[str, Fault] = {
     "endless-drip": _endless_drip,
     "silence": _silence,
 }
-"""By name: what meets a request."""
+"""Maps the name of a fault to a function that answers a request."""
 
 
 def main() -> None:

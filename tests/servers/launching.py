@@ -1,4 +1,4 @@
-"""The servers of this folder as sources are given them, as an `mcp.json` writes them, and what they leave behind."""
+"""Helpers that start the servers of this folder, write an `mcp.json` for them, and read their logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.servers import faulty
 from toolcrib.sources.mcp import StdioServer
 
 ROOT = Path(__file__).parents[2]
-"""Of the repository: modules below `tests` are found from here."""
+"""The root of the repository, from which modules below `tests` are imported."""
 
 SCRIPT = str(Path(faulty.__file__))
 
@@ -23,18 +23,18 @@ Json = dict[str, Any]
 
 
 def faulty_server(*words: str, env: Mapping[str, str] | None = None) -> StdioServer:
-    """The server with faults, `words` on its command line."""
+    """Returns the server with faults, with `words` on its command line."""
     return StdioServer(sys.executable, (SCRIPT, *words), env or {})
 
 
 def faulty_entry(*words: str, **more: Any) -> Json:
-    """The same, as a server of an `mcp.json`."""
+    """Returns the server with faults as an entry of an `mcp.json`."""
     return {"command": sys.executable, "args": [SCRIPT, *words], **more}
 
 
 @contextmanager
 def http_server(*words: str, module: str = "over_http") -> Generator[str]:
-    """The server over HTTP in a process of its own, for the block; gives its address without a path."""
+    """Runs the HTTP server in a process of its own for the block, and yields its address without a path."""
     command = [sys.executable, "-m", f"tests.servers.{module}", *words]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
@@ -45,7 +45,7 @@ def http_server(*words: str, module: str = "over_http") -> Generator[str]:
 
 
 def write_config(path: Path, /, *, toolcrib: Json | None = None, **servers: Json) -> Path:
-    """An `mcp.json` at `path`; replaced whole, as editors do, so that nobody reads half of one."""
+    """Writes an `mcp.json` at `path`. The file is replaced atomically, so that no reader sees half of it."""
     document: Json = {"mcpServers": servers} | ({"toolcrib": toolcrib} if toolcrib is not None else {})
     return replace_config(path, json.dumps(document))
 
@@ -57,7 +57,7 @@ def replace_config(path: Path, text: str) -> Path:
 
 
 def logged(log: Path) -> list[Json]:
-    """What the server saw so far; empty before it started."""
+    """Returns the log of the server so far. The log is empty before the server starts."""
     if not log.exists():
         return []
     whole, _, _ = log.read_text(encoding="utf-8").rpartition("\n")
@@ -65,10 +65,10 @@ def logged(log: Path) -> list[Json]:
 
 
 def received(log: Path, method: str) -> list[Json]:
-    """The messages of `method` that the server got so far."""
+    """Returns the messages of `method` that the server has received so far."""
     return [entry["received"] for entry in logged(log) if entry.get("received", {}).get("method") == method]
 
 
 def events(log: Path, event: str) -> list[Json]:
-    """Entries on what happened to the server itself: `start`, `cancelled`, `stdin closed`."""
+    """Returns log entries for one event of the server: `start`, `cancelled` or `stdin closed`."""
     return [entry for entry in logged(log) if entry.get("event") == event]

@@ -1,9 +1,8 @@
-"""An MCP server over HTTP, made with the SDK: streamable HTTP at /mcp, SSE at /sse, and what it prints is its port.
+"""An MCP server over HTTP, made with the SDK: streamable HTTP at /mcp and SSE at /sse. It prints its port.
 
 Run as a module (`python -m tests.servers.over_http`). Requests need the header `Authorization: Bearer open` when it was
-started with `--locked`; others are refused with the status that the address asks for (`?status=503`), 401 where it asks
-for none. `--era` narrows what it speaks at /mcp; with `--no-stream`, a GET is answered with 404 there, as servers do
-that have no stream for messages of their own.
+started with `--locked`. Other requests are refused with the status in the query (`?status=503`), or with 401. `--era`
+selects the protocol version at /mcp. With `--no-stream`, a GET of /mcp gets 404, as from servers without a stream.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ async def change(name: str, ctx: Context[Any]) -> str:
 
     server.add_tool(added, name=name, description="A tool that came later.")
     await ctx.notify_tools_changed()
-    # Whoever speaks the handshake era hears of it on a stream of the session instead.
+    # Clients of version 2025-11-25 are notified on a stream of the session instead.
     await ctx.session.send_tool_list_changed()
     return f"added {name}"
 
@@ -108,7 +107,7 @@ def torch(shelf: str) -> str:
     return f"light on {shelf}"
 
 
-# The SDK refuses such a schema in a tool of its own, and cannot know of one that another server sends.
+# The SDK refuses such a schema in its own tools, but a server without the SDK can send one.
 torch_tool = server._tool_manager._tools["torch"]  # pyright: ignore[reportPrivateUsage]
 torch_tool.parameters["properties"]["shelf"]["x-mcp-header"] = "no header: this"
 
@@ -121,7 +120,7 @@ def header(name: str, ctx: Context[Any]) -> str:
 
 
 def counted(app: ASGIApp, *, without_stream: bool) -> ASGIApp:
-    """`app`, with all that it is asked counted; `without_stream`, a GET is not answered with a stream."""
+    """Wraps `app` and counts its requests. With `without_stream`, a GET gets 404."""
 
     async def count(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":
@@ -139,7 +138,7 @@ def counted(app: ASGIApp, *, without_stream: bool) -> ASGIApp:
 
 
 def locked(app: ASGIApp) -> ASGIApp:
-    """`app` for those who show the key."""
+    """Wraps `app` and refuses requests without the key."""
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and dict(scope["headers"]).get(b"authorization") != KEY.encode():
@@ -155,7 +154,7 @@ def locked(app: ASGIApp) -> ASGIApp:
 
 
 def of_one_era(app: ASGIApp, era: str) -> ASGIApp:
-    """`app` without the other era: its requests are refused as a server does that has never heard of them."""
+    """Wraps `app` and refuses the other protocol version as an unknown method."""
     unknown = "server/discover" if era == "legacy" else "initialize"
 
     async def filtered(scope: Scope, receive: Receive, send: Send) -> None:
@@ -175,7 +174,7 @@ def of_one_era(app: ASGIApp, era: str) -> ASGIApp:
 
 
 def _replayed(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
-    """`receive` with a body that was read already put back in front."""
+    """Returns a `receive` that first repeats a body that was already read."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -208,9 +207,9 @@ def main() -> None:
     if given.locked:
         app = locked(app)
     with socket.create_server(("127.0.0.1", given.port)) as listener:
-        # asyncio does it for sockets that were named TCP, which this one was not; without it, answers wait for 40 ms.
+        # asyncio sets this only for sockets created with the protocol TCP. Without it, responses wait for 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Bound before it is told: whoever reads the port can connect, and waits in the backlog until we serve.
+        # The socket is bound before the port is printed, so clients can connect and wait in the backlog.
         print(listener.getsockname()[1], flush=True)
         config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)
         uvicorn.Server(config).run(sockets=[listener])

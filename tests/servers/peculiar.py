@@ -1,7 +1,7 @@
-"""A server over stdio of the handshake era, without any SDK, that does what servers may do and SDKs do not.
+"""A stdio server of version 2025-11-25, without any SDK, with legal behavior that SDKs do not show.
 
-Words on its command line change what it offers: `odd-schemas` tools whose schemas few clients take, `hanging-prompts`
-prompts that are never listed.
+Arguments change what it offers: `odd-schemas` adds tools with schemas that few clients accept, and with
+`hanging-prompts` a request for the list of prompts is never answered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def send(message: Json) -> None:
 
 
 def ask(method: str, params: Json) -> Json:
-    """What the client says to that: a result, or an error."""
+    """Sends a request to the client and returns its result or error."""
     global _last_id  # noqa: PLW0603
     with _answered:
         _last_id += 1
@@ -67,7 +67,7 @@ def ask_then_report(token: object) -> Json:
 
 
 def ask_late(token: object) -> Json:
-    """Report, and ask once the call has been cancelled; what was said is what `said_late` tells."""
+    """Report progress, and request input once the call was cancelled. `said_late` returns the response."""
     report(token, 0)
     _cancelled.wait()
     _late.append(ask("elicitation/create", {**FORM, "message": "a secret question"}))
@@ -76,7 +76,7 @@ def ask_late(token: object) -> Json:
 
 
 def said_late(token: object) -> Json:
-    """Report, and wait for the other call to have asked: what it was told."""
+    """Report progress, and return the response that `ask_late` received."""
     report(token, 0)
     _late_said.wait()
     return text(_late[0])

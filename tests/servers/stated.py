@@ -1,4 +1,4 @@
-"""An MCP server over stdio whose tools are those of a JSON file, read anew for every list. Standard library only."""
+"""An MCP server over stdio that reads its tools from a JSON file for every list. Standard library only."""
 
 from __future__ import annotations
 

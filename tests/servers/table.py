@@ -1,4 +1,4 @@
-"""What both tables of faults share: a crib with a faulty server beside a good one, and what must hold of it."""
+"""Helpers of both tables of faults: a crib with a faulty and a good server, and checks of errors."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from toolcrib.sources.mcp.mcp_source import McpSource
 
 PATIENT = Patience(start_s=30, list_s=30, call_s=30)
 HASTY = Patience(start_s=30, list_s=30, call_s=0.5)
-"""For answers that never come."""
+"""Timeouts for answers that never arrive."""
 
 
 def in_lanes(rows: Iterable[tuple[str, ...]]) -> list[Any]:
-    """The rows of a table as parameters; those of the older era are in the slow lane."""
+    """Turns the rows of a table into parameters. Rows of the older version are marked as slow."""
     return [pytest.param(*row, marks=[pytest.mark.slow] if "legacy" in row else []) for row in rows]
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a caller reads of a fault."""
+    """The expected error of a fault."""
 
     code: ErrorCode
     message: str
-    """A part of it."""
+    """A part of the message."""
     retryable: bool = False
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def of(self, error: ToolcribError) -> None:
-        """Check that `error` says just that, whoever reads it."""
+        """Check that `error` matches."""
         told = error.to_wire()["error"]
         assert (told["code"], told["retryable"]) == (self.code.value, self.retryable), error
         assert self.message in told["message"], error
@@ -62,9 +62,9 @@ def failed(message: str) -> Told:
 async def bench(
     server: McpServer, patience: Patience = PATIENT, *, good: McpServer | None = None, ready: bool = True
 ) -> AsyncGenerator[Toolcrib]:
-    """A crib with `server` as `bench` and a good one as `good`, which must be untouched in the end.
+    """Yields a crib with `server` as `bench` and a working server as `good`, which must stay unaffected.
 
-    Afterwards no process is left that it started; with `ready`, it begins once both have listed their tools.
+    No process may be left afterwards. With `ready`, both servers have listed their tools before the block.
     """
     before = set(psutil.Process().children(recursive=True))
     crib = Toolcrib()
@@ -81,12 +81,12 @@ async def bench(
 
 
 async def call(crib: Toolcrib, tool_id: str, /, **arguments: Any) -> ToolResult:
-    """Expand and call, as whoever uses a crib does."""
+    """Expand a tool and call it."""
     return await crib.call_tool(crib.expand_tool(tool_id).handle, arguments)
 
 
 async def refused(crib: Toolcrib, tool_id: str, /, **arguments: Any) -> ToolcribError:
-    """The error that a call ends with."""
+    """Makes a call that fails and returns its error."""
     with pytest.raises(ToolcribError) as caught:
         await call(crib, tool_id, **arguments)
     return caught.value
@@ -96,7 +96,7 @@ async def refused(crib: Toolcrib, tool_id: str, /, **arguments: Any) -> Toolcrib
 async def another_call(
     crib: Toolcrib, release: Callable[[], Awaitable[object]], *, ends: bool = False
 ) -> AsyncGenerator[list[str]]:
-    """Has another call of the same server under way for the block; yields where its answer is put after it.
+    """Runs a second call of the same server during the block, and yields the list that receives its answer.
 
     `release` lets it end.
     With `ends` the server does, and takes the call along.
@@ -127,14 +127,14 @@ def entry_of(crib: Toolcrib) -> SourceEntry:
 
 
 def why_not(crib: Toolcrib) -> SourceUnavailable:
-    """The error for a tool of the server that could not be listed."""
+    """Returns the error for a tool of a server that could not be listed."""
     with pytest.raises(SourceUnavailable) as caught:
         crib.expand_tool("bench.echo")
     return caught.value
 
 
 async def works_again(crib: Toolcrib) -> None:
-    """That a server has ended, has time again or may be asked again nobody tells; so it is asked until it answers."""
+    """Call the server until it answers, because no event says that it is available again."""
     with anyio.fail_after(DEADLINE_S):
         while True:
             try:

@@ -1,7 +1,6 @@
-"""The table of faults over stdio: what a caller sees of each, what is untouched by it, and that it passes.
+"""The table of faults over stdio: the error of each fault, what it does not affect, and the recovery.
 
-A server that dies, floods or lies in other ways is also met in `tests/sources/mcp/test_mcp_source.py`, which asks
-what the source does next.
+`tests/sources/mcp/test_mcp_source.py` covers more faults and tests what the source does after them.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ AT_START = {
         unavailable("did not list its tools within 0.5 s", retryable=True),
     ),
 }
-"""Faults that keep a server from being listed. Only what never comes is waited for briefly: a busy machine is slow."""
+"""Faults that prevent the listing of a server. Timeouts are short only for answers that never arrive."""
 
 IN_A_CALL: dict[str, Told | str] = {
     "silence": NO_ANSWER,
@@ -112,21 +111,21 @@ IN_A_CALL: dict[str, Told | str] = {
     "long-garbage": "plain",
     "deep-garbage": "plain",
 }
-"""What a call gives that is answered in this way: an error, or the text of a result."""
+"""Maps an answer of the server to the expected error, or to the text of the result."""
 
 GOOD_TOOLS = len(faulty.BASE_TOOLS)
-"""Those of the good server beside the faulty one."""
+"""The number of tools of the good server."""
 
 DEADLY = frozenset({"die", "torn", "orphan", "unended"})
-"""Those that end the server; it is started again for the next call."""
+"""Faults that end the server. The server is restarted for the next call."""
 
 IN_TURN = [(fault, "legacy" if number % 2 else "modern") for number, fault in enumerate(IN_A_CALL)]
-"""A message is read the same way in both eras."""
+"""Each fault is tested in one version only, because messages are read the same way in both."""
 
 
 @ERAS
 @pytest.mark.parametrize("fault", AT_START)
-async def test_a_server_that_cannot_be_listed_is_told_of_and_used_once_it_is_well(
+async def test_a_server_that_fails_to_list_is_reported_and_used_after_recovery(
     fault: str, era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intake, "FIRST_RETRY_S", 0.05)
@@ -144,7 +143,7 @@ async def test_a_server_that_cannot_be_listed_is_told_of_and_used_once_it_is_wel
 
 
 @pytest.mark.parametrize(("fault", "era"), in_lanes(IN_TURN))
-async def test_an_odd_answer_is_told_to_its_caller_alone_and_the_next_call_goes_through(
+async def test_an_invalid_answer_affects_only_its_own_call(
     fault: str, era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stdio_transport, "EXIT_SEEN_S", 0.1)
@@ -157,7 +156,7 @@ async def test_an_odd_answer_is_told_to_its_caller_alone_and_the_next_call_goes_
         async def release() -> None:
             await call(crib, "bench.raw", how="release")
 
-        if expected is NO_ANSWER:  # nobody else waits longer
+        if expected is NO_ANSWER:  # so no other call has to wait
             NO_ANSWER.of(await refused(crib, "bench.raw", how=fault))
         else:
             async with another_call(crib, release, ends=fault in DEADLY) as other:
@@ -172,14 +171,14 @@ async def test_an_odd_answer_is_told_to_its_caller_alone_and_the_next_call_goes_
 
 
 @ERAS
-async def test_an_answer_that_drips_in_too_late_is_dropped_and_the_next_one_is_the_right_one(era: str) -> None:
+async def test_an_answer_after_the_timeout_is_dropped(era: str) -> None:
     async with bench(faulty_server("raw", "--era", era), HASTY) as crib:
         NO_ANSWER.of(await refused(crib, "bench.raw", how="late-drip"))
         await works_again(crib)
 
 
 @ERAS
-async def test_a_call_that_goes_on_though_it_was_cancelled_disturbs_no_other(era: str, tmp_path: Path) -> None:
+async def test_a_late_answer_to_a_cancelled_call_affects_no_other_call(era: str, tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     async with bench(faulty_server("raw", "--era", era, "--log", str(log))) as crib:
         with anyio.CancelScope() as scope:
@@ -193,24 +192,24 @@ async def test_a_call_that_goes_on_though_it_was_cancelled_disturbs_no_other(era
                 await call(crib, "bench.raw", how="hold")
         assert scope.cancelled_caught
         await until(lambda: received(log, faulty.CANCELLED), "the server is told")
-        assert (await call(crib, "bench.raw", how="release")).text == "plain"  # the held one is answered before
+        assert (await call(crib, "bench.raw", how="release")).text == "plain"  # the held call is answered first
         assert (await call(crib, "bench.add", a=1, b=2)).structured_content == {"sum": 3}
         assert len(events(log, "start")) == 1
 
 
 @ERAS
-async def test_a_server_that_reads_nothing_any_more_is_given_up_call_by_call(
-    era: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_calls_to_a_server_that_stops_reading_time_out(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "_grace", Grace(closed_s=0.1))
-    monkeypatch.setattr(jsonrpc_dispatcher, "_ABANDON_WRITE_TIMEOUT", 0.1)  # the SDK waits as long to cancel a request
+    monkeypatch.setattr(
+        jsonrpc_dispatcher, "_ABANDON_WRITE_TIMEOUT", 0.1
+    )  # the SDK waits this long to cancel a request
     async with bench(faulty_server("never-reads", "--era", era), HASTY) as crib:
         NO_ANSWER.of(await refused(crib, "bench.echo", text="x" * 200_000))  # more than a pipe takes
         NO_ANSWER.of(await refused(crib, "bench.echo", text="x"))  # waits behind it, and cannot even be written
 
 
 @ERAS
-async def test_ten_thousand_tools_on_a_hundred_pages_are_all_there(era: str) -> None:
+async def test_ten_thousand_tools_on_a_hundred_pages_are_all_listed(era: str) -> None:
     async with bench(faulty_server("many-tools=10000", "--era", era)) as crib:
         assert len(crib.view().tools) == len(faulty.BASE_TOOLS) + 10_000 + GOOD_TOOLS
         assert entry_of(crib).warnings == ()
@@ -218,7 +217,7 @@ async def test_ten_thousand_tools_on_a_hundred_pages_are_all_there(era: str) -> 
 
 
 @ERAS
-async def test_a_cursor_that_is_given_again_ends_the_list_with_a_warning(era: str) -> None:
+async def test_a_repeated_cursor_ends_the_list_with_a_warning(era: str) -> None:
     async with bench(faulty_server("same-cursor", "--era", era)) as crib:
         assert len(crib.view().tools) == len(faulty.BASE_TOOLS) + GOOD_TOOLS
         (warning,) = entry_of(crib).warnings
@@ -226,7 +225,7 @@ async def test_a_cursor_that_is_given_again_ends_the_list_with_a_warning(era: st
         assert (await call(crib, "bench.echo", text="through")).text == "through"
 
 
-async def test_pages_without_end_that_each_bring_tools_are_not_kept_without_end(
+async def test_endless_pages_with_tools_stop_at_the_maximum_number_of_tools(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connection, "MAX_DEFINITIONS", 250)
@@ -235,9 +234,7 @@ async def test_pages_without_end_that_each_bring_tools_are_not_kept_without_end(
         assert "its list of tools does not end" in entry_of(crib).warnings[0]
 
 
-async def test_pages_without_end_that_take_their_time_are_not_waited_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_endless_slow_pages_stop_after_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "SLOW_PAGES", 0)  # none at all
     log = tmp_path / "seen.jsonl"
     async with bench(faulty_server("endless-pages", "--log", str(log))) as crib:
@@ -246,16 +243,16 @@ async def test_pages_without_end_that_take_their_time_are_not_waited_for_without
         assert len(received(log, "tools/list")) == 1
 
 
-async def test_how_long_an_answer_may_be_is_settable_and_one_of_that_length_is_read() -> None:
+async def test_the_maximum_answer_size_is_configurable() -> None:
     async with McpSource("bench", faulty_server("raw"), max_message_bytes=100_000) as source:
         tools = {tool.name: tool for tool in (await source.list_tools()).tools}
-        text = "x" * 49_000  # which the answer holds twice
+        text = "x" * 49_000  # the answer contains the string twice
         assert (await source.call_tool(tools["echo"], {"text": text}, CallContext())).text == text
         with pytest.raises(ToolFailed, match=r"answered with more than 0\.0953674 MiB"):
             await source.call_tool(tools["echo"], {"text": text + text[:2_000]}, CallContext())
 
 
-async def test_a_definition_of_5_mb_is_set_aside_and_the_others_are_used() -> None:
+async def test_a_definition_of_5_mb_is_skipped_and_others_are_used() -> None:
     async with bench(faulty_server("big-schema")) as crib:
         assert (await call(crib, "bench.echo", text="fine")).text == "fine"
         (aside,) = crib.view().sources["bench"].set_aside
@@ -264,7 +261,7 @@ async def test_a_definition_of_5_mb_is_set_aside_and_the_others_are_used() -> No
 
 
 @ERAS
-async def test_a_list_that_is_announced_as_changed_after_every_call_costs_no_call(era: str, tmp_path: Path) -> None:
+async def test_a_list_change_after_every_call_does_not_disturb_calls(era: str, tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     async with bench(faulty_server("change-each-call", "--era", era, "--log", str(log))) as crib:
         if era == "modern":
@@ -277,7 +274,7 @@ async def test_a_list_that_is_announced_as_changed_after_every_call_costs_no_cal
 
 
 @ERAS
-async def test_a_tool_that_is_another_after_every_call_is_run_only_as_it_was_shown(era: str, tmp_path: Path) -> None:
+async def test_a_tool_that_changes_after_every_call_must_be_expanded_again(era: str, tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     async with bench(faulty_server("new-each-call", "--era", era, "--log", str(log))) as crib:
         if era == "modern":
@@ -292,8 +289,8 @@ async def test_a_tool_that_is_another_after_every_call_is_run_only_as_it_was_sho
         assert [message["params"]["arguments"] for message in received(log, "tools/call")] == [{"text": "once"}]
 
 
-async def test_a_closed_input_does_not_spare_what_a_server_left_in_its_group(tmp_path: Path) -> None:
-    """A launcher that ends by itself, and leaves the server that it launched."""
+async def test_processes_left_in_the_group_of_a_server_are_stopped(tmp_path: Path) -> None:
+    """A process that the server's shell started is in the process group of the server."""
     pids = tmp_path / "pids"
     server = StdioServer("sh", ("-c", f"sleep 1000 & echo $! > {pids}; exec {sys.executable} {SCRIPT}"))
     async with bench(server) as crib:
@@ -304,7 +301,7 @@ async def test_a_closed_input_does_not_spare_what_a_server_left_in_its_group(tmp
 
 
 @given(st.lists(st.integers(0, 4_000), max_size=6), st.integers(EDGE_BYTES, 3_000), st.integers(1, 5_000))
-def test_lines_are_the_same_however_they_are_cut_into_pieces(lengths: list[int], limit_bytes: int, size: int) -> None:
+def test_lines_do_not_depend_on_how_the_input_is_chunked(lengths: list[int], limit_bytes: int, size: int) -> None:
     text = b"\n".join(bytes(32 + at % 91 for at in range(length)) for length in lengths)
     whole, cut = LineSplitter(limit_bytes), LineSplitter(limit_bytes)
     expected = [*whole.feed(text), whole.rest()]
@@ -318,7 +315,7 @@ def test_lines_are_the_same_however_they_are_cut_into_pieces(lengths: list[int],
             assert line == real
 
 
-def test_a_line_without_end_takes_no_more_memory_than_a_message_may() -> None:
+def test_an_endless_line_uses_a_limited_amount_of_memory() -> None:
     chunk = b"x" * 65_536
     lines = LineSplitter(limit_bytes=2**20)
     tracemalloc.start()
@@ -331,7 +328,7 @@ def test_a_line_without_end_takes_no_more_memory_than_a_message_may() -> None:
 
 
 @given(st.one_of(st.integers(), st.text()), st.dictionaries(st.text(), st.text()), st.permutations(["a", "b", "c"]))
-def test_whose_answer_a_message_is_is_told_from_its_ends_alone(
+def test_the_request_id_of_an_answer_is_found_for_any_member_order(
     request_id: int | str, result: dict[str, str], order: list[str]
 ) -> None:
     members = {"a": ("jsonrpc", "2.0"), "b": ("id", request_id), "c": ("result", {"id": "no", "inside": result, "": 1})}

@@ -1,4 +1,4 @@
-"""The server with faults: it is a good server when left alone, in both eras, and each fault is really there."""
+"""Tests of the server with faults: it works without faults in both versions, and every fault has its effect."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def enveloped(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def converse(faults: Sequence[str], *messages: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
-    """Everything the server prints for `messages`, from its start to its end."""
+    """Runs the server with `messages` as its input and returns its complete output."""
     sent = "".join(json.dumps(message) + "\n" for message in messages).encode()
     return subprocess.run([sys.executable, FAULTY, *faults], input=sent, capture_output=True, check=False)
 
@@ -72,7 +72,7 @@ def text(result: CallToolResult) -> str:
 
 @ERAS
 @pytest.mark.anyio
-async def test_left_alone_it_serves_its_tools_in_either_era(mode: Mode, version: str) -> None:
+async def test_without_faults_the_server_serves_its_tools_in_both_versions(mode: Mode, version: str) -> None:
     async with connect(mode=mode) as client:
         assert client.session.protocol_version == version
         listed = await client.list_tools()
@@ -108,7 +108,7 @@ async def test_a_slow_tool_reports_its_progress_and_then_answers(mode: Mode) -> 
 
 @BOTH
 @pytest.mark.anyio
-async def test_a_cancelled_call_stops_and_the_log_says_so(mode: Mode, tmp_path: Path) -> None:
+async def test_a_cancelled_call_stops_and_is_logged(mode: Mode, tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     async with connect("--log", str(log), mode=mode) as client:
         with anyio.CancelScope() as scope:
@@ -127,7 +127,7 @@ async def test_a_cancelled_call_stops_and_the_log_says_so(mode: Mode, tmp_path: 
     assert entries.index(stopped) > entries.index({"received": cancellation})
 
 
-def test_every_kind_of_content_and_unknown_fields_are_on_the_wire() -> None:
+def test_the_image_tool_sends_every_content_type_and_unknown_fields() -> None:
     (answer,) = answers([], call(1, "image"))
     assert [block["type"] for block in answer["result"]["content"]] == ["text", "image", "resource", "resource_link"]
     assert answer["result"]["content"][1]["futureField"] == {"depth": 8}
@@ -136,7 +136,7 @@ def test_every_kind_of_content_and_unknown_fields_are_on_the_wire() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_change_is_announced_to_a_client_of_the_handshake_era() -> None:
+async def test_a_list_change_is_announced_to_an_older_client() -> None:
     heard: list[object] = []
 
     async def on_message(message: object) -> None:
@@ -150,18 +150,18 @@ async def test_a_change_is_announced_to_a_client_of_the_handshake_era() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_change_is_announced_on_the_open_subscription_of_the_modern_era() -> None:
+async def test_a_list_change_is_announced_on_an_open_subscription() -> None:
     async with connect() as client, client.listen(tools_list_changed=True) as subscription:
         await client.call_tool("change", {"name": "echo", "description": "Another text."})
         assert await anext(subscription) == ToolsListChanged()
         assert (await client.list_tools()).tools[0].description == "Another text."
 
 
-def test_nobody_is_told_of_a_change_who_did_not_subscribe() -> None:
+def test_a_newer_client_without_a_subscription_gets_no_notification() -> None:
     assert len(answers([], enveloped(call(1, "change")))) == 1
 
 
-def test_a_server_of_one_era_refuses_the_other() -> None:
+def test_a_server_of_one_protocol_version_refuses_the_other() -> None:
     handshake = request(1, "initialize", protocolVersion="2025-11-25")
     discovery = enveloped(request(2, "server/discover"))
     legacy = answers(["--era", "legacy"], handshake, discovery)
@@ -172,7 +172,7 @@ def test_a_server_of_one_era_refuses_the_other() -> None:
     assert modern[1]["result"]["supportedVersions"] == [faulty.MODERN_VERSION]
 
 
-def test_a_list_says_how_long_it_may_be_kept_in_the_modern_era_alone() -> None:
+def test_only_a_newer_tool_list_has_a_cache_lifetime() -> None:
     modern, legacy = answers(["--ttl-ms", "900"], enveloped(request(1, "tools/list")), request(2, "tools/list"))
     assert modern["result"]["ttlMs"] == 900
     assert "ttlMs" not in legacy["result"]
@@ -184,7 +184,7 @@ def test_exit_at_start_ends_with_code_3_and_a_reason() -> None:
     assert b"cannot start" in ended.stderr
 
 
-def test_slow_start_answers_nothing_before_its_time() -> None:
+def test_slow_start_answers_nothing_before_the_delay() -> None:
     with subprocess.Popen([sys.executable, FAULTY, "slow-start=3600"], stdin=subprocess.PIPE) as process:
         try:
             with pytest.raises(subprocess.TimeoutExpired):
@@ -194,7 +194,7 @@ def test_slow_start_answers_nothing_before_its_time() -> None:
     assert len(answers(["slow-start=0.001"], request(1, "ping"))) == 1
 
 
-def test_silent_servers_read_and_do_not_answer(tmp_path: Path) -> None:
+def test_silent_servers_read_requests_without_answering(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     messages = request(1, "initialize"), request(2, "tools/list"), call(3, "echo", text="hello")
     assert answers(["silent", "--log", str(log)], *messages) == []
@@ -205,7 +205,7 @@ def test_silent_servers_read_and_do_not_answer(tmp_path: Path) -> None:
 
 @BOTH
 @pytest.mark.anyio
-async def test_a_server_that_dies_in_a_call_served_the_calls_before(mode: Mode) -> None:
+async def test_a_server_that_crashes_in_a_call_answers_earlier_calls(mode: Mode) -> None:
     async with connect("die-in-call", mode=mode) as client:
         assert text(await client.call_tool("echo", {"text": "alive"})) == "alive"
         with pytest.raises(MCPError, match="Connection closed"):
@@ -220,7 +220,7 @@ def test_a_torn_answer_ends_in_the_middle_of_a_line() -> None:
 
 
 @pytest.mark.parametrize("fault", ["garbage", "binary-garbage"])
-def test_garbage_stands_between_messages_that_are_whole(fault: str) -> None:
+def test_garbage_is_printed_between_complete_messages(fault: str) -> None:
     good: list[int] = []
     bad = 0
     for line in converse([fault], request(1, "ping"), request(2, "ping")).stdout.splitlines():
@@ -236,19 +236,19 @@ def test_garbage_stands_between_messages_that_are_whole(fault: str) -> None:
 
 @BOTH
 @pytest.mark.anyio
-async def test_garbage_does_not_keep_the_sdk_from_talking(mode: Mode) -> None:
+async def test_the_sdk_client_works_despite_garbage(mode: Mode) -> None:
     async with connect("garbage", mode=mode) as client:
         assert text(await client.call_tool("echo", {"text": "through"})) == "through"
 
 
-def test_flooded_stderr_carries_5_mb_at_the_start_and_again_in_every_call() -> None:
+def test_flood_stderr_writes_5_mb_at_start_and_per_call() -> None:
     flood = faulty.FLOOD_BYTES
     assert flood * 0.99 < len(converse(["flood-stderr"]).stderr) <= flood
     assert len(converse(["flood-stderr"], call(1, "pid")).stderr) > 1.9 * flood
 
 
 @pytest.mark.anyio
-async def test_odd_tools_are_listed_beside_good_ones_and_sink_a_strict_client() -> None:
+async def test_odd_tools_are_listed_and_break_a_strict_client() -> None:
     (answer,) = answers(["odd-tools"], request(1, "tools/list"))
     assert answer["result"]["tools"] == json.loads(json.dumps([*faulty.BASE_TOOLS, *faulty.ODD_TOOLS]))
     async with connect("odd-tools") as client:
@@ -256,14 +256,14 @@ async def test_odd_tools_are_listed_beside_good_ones_and_sink_a_strict_client() 
             await client.list_tools()
 
 
-def test_an_odd_tool_that_has_a_name_answers_with_it() -> None:
+def test_an_odd_tool_answers_with_its_name() -> None:
     name = faulty.LONG_NAME
     (answer,) = answers(["odd-tools"], call(1, name))
     assert answer["result"]["content"][0]["text"] == name
     assert len(name) == 200
 
 
-def test_bad_output_misses_the_schema_it_promised() -> None:
+def test_bad_output_does_not_match_its_schema() -> None:
     listed, called = answers(["bad-output"], request(1, "tools/list"), call(2, "mismatch"))
     assert listed["result"]["tools"][-1]["outputSchema"]["properties"]["total"] == {"type": "integer"}
     assert called["result"]["structuredContent"] == {"total": "many"}
@@ -271,7 +271,7 @@ def test_bad_output_misses_the_schema_it_promised() -> None:
 
 @BOTH
 @pytest.mark.anyio
-async def test_two_pages_hold_every_tool_once(mode: Mode) -> None:
+async def test_two_pages_contain_every_tool_once(mode: Mode) -> None:
     async with connect("pages", mode=mode) as client:
         first = await client.list_tools()
         second = await client.list_tools(cursor=first.next_cursor)
@@ -279,7 +279,7 @@ async def test_two_pages_hold_every_tool_once(mode: Mode) -> None:
     assert [tool.name for tool in (*first.tools, *second.tools)] == [tool["name"] for tool in faulty.BASE_TOOLS]
 
 
-def test_endless_pages_always_have_another() -> None:
+def test_endless_pages_always_have_a_next_cursor() -> None:
     first, later = answers(["endless-pages"], request(1, "tools/list"), request(2, "tools/list", cursor="page-7"))
     assert first["result"]["nextCursor"] == "page-2"
     assert later["result"] == {"tools": [], "nextCursor": "page-8"}
@@ -287,7 +287,7 @@ def test_endless_pages_always_have_another() -> None:
 
 @BOTH
 @pytest.mark.anyio
-async def test_refuse_answers_with_an_error_that_carries_data(mode: Mode) -> None:
+async def test_the_refuse_tool_returns_an_error_with_data(mode: Mode) -> None:
     async with connect("error", mode=mode) as client:
         with pytest.raises(MCPError) as refused:
             await client.call_tool("refuse", {})
@@ -295,7 +295,7 @@ async def test_refuse_answers_with_an_error_that_carries_data(mode: Mode) -> Non
     assert refused.value.error.data == {"locked_by": "somebody else", "since": "2026-01-01"}
 
 
-def test_a_server_that_ignores_a_closed_stdin_and_the_request_to_terminate_has_to_be_killed() -> None:
+def test_a_server_that_ignores_closed_stdin_and_sigterm_must_be_killed() -> None:
     command = [sys.executable, FAULTY, "ignore-stdin-close", "ignore-sigterm"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -323,7 +323,7 @@ def test_a_server_sees_its_own_environment_and_directory(tmp_path: Path) -> None
     assert content == {"value": "top", "cwd": str(tmp_path.resolve())}
 
 
-def test_help_names_every_fault_and_an_unknown_one_is_refused() -> None:
+def test_help_lists_every_fault_and_unknown_faults_are_refused() -> None:
     shown = converse(["--help"]).stdout.decode()
     assert all(fault in shown for fault in faulty.FAULTS)
     refused = converse(["no-such-fault"])

@@ -1,4 +1,4 @@
-"""The table of faults over HTTP: what a caller sees of each in a call and at the first contact, and that it passes."""
+"""The table of faults over HTTP: the error of each fault in a call and at the first contact, and the recovery."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ IN_A_CALL: dict[str, Told | str] = {
     "timeout-code": failed("`bench` refused to run `raw`: The bench is slow"),
     "deep-garbage": NO_MESSAGE,
 }
-"""What a call gives that is met by this fault: an error, or the text of a result."""
+"""Maps a fault to the expected error of a call, or to the text of its result."""
 
 AT_FIRST_CONTACT: dict[str, Told | None] = {
     "404": unavailable(": it answered HTTP 404 Not Found."),
@@ -152,10 +152,10 @@ AT_FIRST_CONTACT: dict[str, Told | None] = {
     "endless-drip": unavailable("`bench` did not complete the MCP handshake within 0.5 s.", retryable=True),
     "silence": unavailable("`bench` did not complete the MCP handshake within 0.5 s.", retryable=True),
 }
-"""Where it is told in other words to whoever asks for a tool of a server that never could be listed; None: it works."""
+"""Faults whose error at the first contact differs from the one in a call. None means that the server works."""
 
 OF_ONE_ERA = frozenset({"redirected", "502-to-discovery"})
-"""What the server has to show in other tests."""
+"""Faults that other tests use."""
 
 AS_A_STREAM: dict[str, Told | str] = {
     "method-number": NO_MESSAGE,
@@ -166,19 +166,19 @@ AS_A_STREAM: dict[str, Told | str] = {
     "half-a-pair": NO_MESSAGE,
     "byte-order-mark": NO_MESSAGE,
 }
-"""Where the SDK, which reads streams, judges otherwise."""
+"""Faults with a different result in a stream, because the SDK reads streams."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """A server with faults, and another one that redirects of the first lead to."""
+    """The address of a server with faults, and of a second server to which the first redirects."""
 
     url: str
     elsewhere: str
     seen_elsewhere: Path
     seen: Path
     flag: Path
-    """It is good while there is no such file, if it was started so."""
+    """The faults are active only while this file exists, if the server was started with it."""
 
     @property
     def good(self) -> HttpServer:
@@ -205,7 +205,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Generator[Address]:
 
 @pytest.fixture(scope="module")
 def sick(tmp_path_factory: pytest.TempPathFactory, address: Address) -> Generator[Address]:
-    """A server that is well while there is no file of its `flag`."""
+    """A server whose faults are active only while the file `flag` exists."""
     flag = (folder := tmp_path_factory.mktemp("sick")) / "flag"
     words = ["--elsewhere", address.elsewhere, "--while", str(flag), "--log", str(log := folder / "seen.jsonl")]
     with http_server(*words, module="faulty_http") as url:
@@ -213,9 +213,9 @@ def sick(tmp_path_factory: pytest.TempPathFactory, address: Address) -> Generato
 
 
 def at_first_contact(fault: str) -> Told | None:
-    """What is told of a server whose every answer has this fault: the same as in a call, but that it never began.
+    """Returns the expected error if every answer has this fault: the error of a call, worded for the start.
 
-    Nothing has run, so that it can be asked again, unless only its owner can mend it.
+    Nothing has run, so a retry is possible, unless only the owner can fix the fault.
     """
     if fault in AT_FIRST_CONTACT:
         return AT_FIRST_CONTACT[fault]
@@ -245,7 +245,7 @@ BY_EVENTS: dict[str, Told | str] = {
     "no-json": NO_ANSWER,
     "long": unavailable("`bench` stopped before it answered."),
 }
-"""The same over the transport of 2024-11-05, where what is said to a server is refused, or its stream brings this."""
+"""Maps a fault to the result of a call over the transport of 2024-11-05."""
 
 BEFORE_EVENTS = {
     "401": unavailable(": it answered HTTP 401 Unauthorized."),
@@ -257,11 +257,11 @@ BEFORE_EVENTS = {
     "ends": unavailable("it ended its event stream before it named an endpoint", retryable=True),
     "speaks-elsewhere": unavailable("it named an endpoint at a different origin"),
 }
-"""What meets whoever asks for that stream."""
+"""Maps a fault to the error of the request for the event stream."""
 
 
 def rows(*modes: str) -> list[tuple[str, str, str]]:
-    """Fault, era and mode, the eras in turn."""
+    """Returns rows of fault, era and mode, with alternating eras."""
     streamed = [fault for fault in IN_A_CALL if fault in faulty.ODD_ANSWERS]
     return [
         (fault, "legacy" if (number + at) % 2 else "modern", mode)
@@ -271,13 +271,13 @@ def rows(*modes: str) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("fault", "era", "mode"), in_lanes(rows("json", "sse")))
-async def test_a_fault_is_told_to_its_caller_alone_and_the_next_call_goes_through(
+async def test_an_http_fault_affects_only_its_own_call(
     fault: str, era: str, mode: str, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = IN_A_CALL[fault] if mode == "json" else AS_A_STREAM.get(fault, IN_A_CALL[fault])
     patience = HASTY if expected == NO_ANSWER else PATIENT
     async with bench(address.of(era, mode), patience, good=address.good) as crib:
-        if expected == NO_ANSWER:  # nobody else waits longer
+        if expected == NO_ANSWER:  # so no other call has to wait
             NO_ANSWER.of(await refused(crib, "bench.raw", how=fault))
         else:
             async with another_call(crib, address.release) as other:
@@ -296,7 +296,7 @@ async def test_a_fault_is_told_to_its_caller_alone_and_the_next_call_goes_throug
         (fault, "legacy" if number % 2 else "modern") for number, fault in enumerate(FAULTS) if fault not in OF_ONE_ERA
     ),
 )
-async def test_a_fault_at_the_first_contact_is_told_and_the_server_is_used_once_it_is_over(
+async def test_a_fault_at_first_contact_is_reported_until_the_server_recovers(
     fault: str, era: str, sick: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intake, "FIRST_RETRY_S", 0.05)
@@ -319,9 +319,7 @@ async def test_a_fault_at_the_first_contact_is_told_and_the_server_is_used_once_
 
 
 @pytest.mark.parametrize("fault", BY_EVENTS)
-async def test_a_fault_over_the_older_transport_is_told_to_its_caller_and_the_next_call_goes_through(
-    fault: str, address: Address
-) -> None:
+async def test_a_fault_over_the_sse_transport_affects_only_its_own_call(fault: str, address: Address) -> None:
     expected = BY_EVENTS[fault]
     patience = HASTY if expected == NO_ANSWER else PATIENT
     async with bench(address.events(), patience, good=address.good) as crib:
@@ -333,7 +331,7 @@ async def test_a_fault_over_the_older_transport_is_told_to_its_caller_and_the_ne
 
 
 @pytest.mark.parametrize("fault", BEFORE_EVENTS)
-async def test_a_stream_that_cannot_be_had_is_told_and_the_server_is_used_once_it_can(
+async def test_a_failed_event_stream_is_reported_until_the_server_recovers(
     fault: str, sick: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(breaker, "FIRST_WAIT_S", 0.0)
@@ -357,13 +355,13 @@ async def until_listed(source: McpSource) -> None:
 
 
 @pytest.mark.parametrize("fault", ["301-redirect", "302-redirect", "303-redirect", "307-redirect", "308-redirect"])
-async def test_nothing_that_was_meant_for_a_server_reaches_where_it_redirects_to(fault: str, address: Address) -> None:
-    """Neither a message nor a key; the two are on one machine, and on two ports, which makes them two origins."""
+async def test_requests_are_not_sent_to_a_redirect_at_a_different_origin(fault: str, address: Address) -> None:
+    """Neither a message nor a key is sent. The servers have different ports, so they are different origins."""
     before = len(events(address.seen_elsewhere, "request"))
     async with McpSource("bench", address.of("legacy", fault=fault)) as source:
         with pytest.raises(SourceUnavailable, match="redirects to") as caught:
             await source.list_tools()
-    assert "legacy" not in str(caught.value.to_wire())  # what an address is made of may be a secret
+    assert "legacy" not in str(caught.value.to_wire())  # parts of an address may be secret
     assert f"{address.elsewhere}/legacy/" in caught.value.diagnosis
     assert "s3cret" not in caught.value.diagnosis
     async with McpSource("bench", address.events(fault)) as source:
@@ -376,7 +374,7 @@ async def test_nothing_that_was_meant_for_a_server_reaches_where_it_redirects_to
     assert events(address.seen_elsewhere, "request")[before:] == []
 
 
-async def test_a_redirect_within_the_origin_is_followed_with_the_key(sick: Address) -> None:
+async def test_a_redirect_within_the_origin_is_followed_with_credentials(sick: Address) -> None:
     sick.flag.touch()
     async with McpSource("bench", sick.of("modern", fault="redirect-here")) as source:
         tools = {tool.name: tool for tool in (await source.list_tools()).tools}
@@ -386,7 +384,7 @@ async def test_a_redirect_within_the_origin_is_followed_with_the_key(sick: Addre
     assert all(entry["with_key"] for entry in seen)
 
 
-async def test_an_address_of_tls_that_speaks_none_is_unavailable_with_the_reason(address: Address) -> None:
+async def test_an_https_address_without_tls_is_unavailable(address: Address) -> None:
     server = HttpServer(address.url.replace("http:", "https:") + "/modern/json/none")
     async with McpSource("bench", server) as source:
         with pytest.raises(SourceUnavailable) as caught:
@@ -395,7 +393,7 @@ async def test_an_address_of_tls_that_speaks_none_is_unavailable_with_the_reason
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_404_in_a_session_is_its_end_and_without_one_a_refusal(era: str, address: Address) -> None:
+async def test_a_404_ends_a_session_but_is_an_error_without_one(era: str, address: Address) -> None:
     async with bench(address.of(era), good=address.good) as crib:
         if era == "legacy":
             told = unavailable(
@@ -407,7 +405,7 @@ async def test_a_404_in_a_session_is_its_end_and_without_one_a_refusal(era: str,
         await works_again(crib)
 
 
-async def test_a_proxy_that_cannot_pass_on_the_newer_era_does_not_cost_the_session_of_the_older(sick: Address) -> None:
+async def test_a_proxy_that_fails_on_discovery_does_not_break_the_session(sick: Address) -> None:
     sick.flag.touch()
     before = len(asked(sick, "initialize"))
     async with McpSource("bench", sick.of("legacy", fault="502-to-discovery")) as source:
@@ -421,9 +419,7 @@ def asked(address: Address, method: str) -> list[dict[str, Any]]:
     return [entry for entry in events(address.seen, "request") if entry["method"] == method]
 
 
-async def test_a_stream_that_drips_for_ever_is_left_though_nobody_in_the_older_era_may_cut_off_a_call(
-    sick: Address, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_stream_of_a_timed_out_call_is_closed(sick: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     sick.flag.unlink(missing_ok=True)
     monkeypatch.setattr(connection, "HTTP_READ_TIMEOUT_S", 0.1)
     monkeypatch.setattr(connection, "TIMEOUT_S", 0.1)
@@ -437,7 +433,7 @@ async def test_a_stream_that_drips_for_ever_is_left_though_nobody_in_the_older_e
         assert (await source.call_tool(tools["echo"], {"text": "next"}, CallContext())).text == "next"
 
 
-async def test_more_calls_than_a_pool_has_connections_are_under_way_at_once(address: Address) -> None:
+async def test_concurrent_calls_are_not_limited_by_the_connection_pool(address: Address) -> None:
     async with bench(address.of("modern"), good=address.good) as crib:
         handle, answers, under_way = crib.expand_tool("bench.slow").handle, list[str](), list[int]()
 
@@ -456,7 +452,7 @@ async def test_more_calls_than_a_pool_has_connections_are_under_way_at_once(addr
         assert answers == ["done after 1 steps"] * 120
 
 
-async def test_a_server_that_does_not_hear_of_the_end_of_its_session_is_not_waited_for(
+async def test_closing_does_not_wait_for_a_server_that_ignores_session_end(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_transport, "END_OF_SESSION_S", 0.1)
