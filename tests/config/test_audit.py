@@ -1,4 +1,4 @@
-"""`toolcrib.audit` as people write it."""
+"""Tests for the setting `toolcrib.audit`."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ def read(*audit: Any) -> Audit | None:
     return parse_config(json.dumps({"mcpServers": {}, "toolcrib": ours}), FILE, {}).audit
 
 
-def test_what_is_done_is_written_down_unless_somebody_says_otherwise() -> None:
+def test_the_audit_is_on_by_default_and_can_be_disabled() -> None:
     assert read() == read(True) == read({}) == DEFAULT_AUDIT == Audit(None, 64, 30, arguments=False, redact=())
     assert read(False) is None
 
 
-def test_the_usual_place_is_in_the_state_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_audit_file_is_in_the_state_folder_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert DEFAULT_AUDIT.place == tmp_path / "toolcrib" / "audit.sqlite"
 
 
-def test_all_of_it_can_be_set() -> None:
+def test_every_audit_setting_is_read() -> None:
     audit = read({"path": "/a.sqlite", "max_mb": 1, "max_days": 7, "arguments": True, "redact": ["customer", "iban"]})
     assert audit is not None
     assert audit == Audit(Path("/a.sqlite"), 1, 7, arguments=True, redact=("customer", "iban"))
     assert audit.place == Path("/a.sqlite")
 
 
-def test_a_path_is_looked_for_beside_the_configuration_or_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_audit_path_is_relative_to_the_configuration_or_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/grace")
     assert read({"path": "logs/a.sqlite"}) == Audit(FILE.parent / "logs" / "a.sqlite")
     assert read({"path": "~/a.sqlite"}) == Audit(Path("/home/grace/a.sqlite"))
@@ -62,7 +64,7 @@ def test_a_path_is_looked_for_beside_the_configuration_or_at_home(monkeypatch: p
         ({"redact": ["_-"]}, "toolcrib.audit.redact: each string needs a letter or a digit"),
     ],
 )
-def test_what_is_written_wrongly_is_named_with_its_place(audit: Any, complaint: str) -> None:
+def test_an_invalid_audit_setting_is_reported_with_its_path(audit: Any, complaint: str) -> None:
     with pytest.raises(InvalidConfig) as error:
         read(audit)
     assert complaint in error.value.message

@@ -1,4 +1,4 @@
-"""`toolcrib.auth` of the configuration."""
+"""Tests for the setting `toolcrib.auth`."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ def read(auth: Any) -> Auth:
     return parse_config(json.dumps({"mcpServers": {}, "toolcrib": {"auth": auth}}), Path("mcp.json")).auth
 
 
-def test_without_any_nobody_is_asked() -> None:
+def test_authentication_is_off_by_default() -> None:
     assert parse_config("{}", Path("mcp.json")).auth == NO_AUTH
     assert not NO_AUTH.is_required
 
 
-def test_a_token_stands_for_its_principal_with_its_scopes() -> None:
+def test_a_token_is_read_with_its_principal_and_scopes() -> None:
     (token,) = read({"tokens": [{"sha256": HASH.upper(), "principal": "ci", "scopes": ["a", "b"]}]}).tokens
     assert token.digest == bytes.fromhex(HASH)
     assert token.principal == Principal("ci", frozenset({"a", "b"}))
 
 
-def test_whatever_asks_for_credentials_asks_for_them_even_if_nobody_has_any() -> None:
+def test_an_empty_token_list_still_requires_authentication() -> None:
     assert read({"tokens": []}).is_required
     assert read({"jwt": JWT}).is_required
     assert not read({"allowed_origins": ["https://app.example.com"]}).is_required
 
 
-def test_an_issuer_is_read_with_what_is_usual() -> None:
+def test_jwt_settings_have_defaults() -> None:
     jwt = read({"jwt": JWT}).jwt
     assert jwt is not None
     assert jwt.audience == ("https://tools.example.com/mcp",)
@@ -83,7 +83,7 @@ def test_an_issuer_is_read_with_what_is_usual() -> None:
         ({"allowed_hosts": ["*"]}, "toolcrib.auth.allowed_hosts"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(auth: Any, place: str) -> None:
+def test_an_invalid_auth_setting_is_reported_with_its_path(auth: Any, place: str) -> None:
     with pytest.raises(InvalidConfig) as error:
         read(auth)
     assert place in error.value.message

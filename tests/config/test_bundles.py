@@ -1,4 +1,4 @@
-"""`toolcrib.bundles` as people write it, what is wrong with it, and how a change of it is taken over."""
+"""Tests for the setting `toolcrib.bundles`, its errors, and changes of it while running."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read(bundles: object, *labels: str) -> Bundles:
     return parse_config(document(bundles, *labels), FILE, {}).bundles
 
 
-def test_without_any_there_are_none() -> None:
+def test_there_are_no_bundles_by_default() -> None:
     assert parse_config("{}", FILE, {}).bundles is read({}) is NO_BUNDLES
 
 
@@ -50,7 +50,7 @@ def test_every_key_of_a_bundle_is_read() -> None:
     )
 
 
-def test_an_id_may_begin_with_the_label_of_a_server_as_the_file_has_it() -> None:
+def test_a_tool_id_may_start_with_the_configured_server_label() -> None:
     written = {"b": {"required": ["My Files.read", "read", "My-Files.list"], "optional": ["My Files.*"]}}
     (bundle,) = read(written, "My Files").given
 
@@ -71,17 +71,17 @@ def test_an_id_may_begin_with_the_label_of_a_server_as_the_file_has_it() -> None
         ({"a": {"includes": ["b"]}, "b": {"includes": ["a"]}}, "toolcrib.bundles: .*a > b > a"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(written: object, problem: str) -> None:
+def test_an_invalid_bundle_is_reported_with_its_path(written: object, problem: str) -> None:
     with pytest.raises(InvalidConfig, match=problem):
         read(written)
 
 
-def test_a_bundle_that_stands_there_twice_is_refused() -> None:
+def test_a_duplicate_bundle_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="a: duplicate key"):
         parse_config('{"toolcrib": {"bundles": {"a": {}, "a": {}}}}', FILE, {})
 
 
-def test_of_the_top_only_what_the_bundle_could_hold_is_told(tmp_path: Path) -> None:
+def test_the_top_level_lists_only_nodes_that_the_bundle_may_contain(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     settings: dict[str, Any] = {
         "categories": {"code": {"tools": ["git.*"]}, "news": {"tools": ["web.news*"]}, "tagged": {"tagged": ["x"]}},
@@ -101,7 +101,7 @@ def test_of_the_top_only_what_the_bundle_could_hold_is_told(tmp_path: Path) -> N
         return [top.name for top in crib.top_level(config, LOCAL, bundle) if top.name not in crib_plugins]
 
     crib_plugins = {plugin.name for plugin in config.plugins}
-    whole = ["code", "news", "tagged", "web"]  # all of git's tools stand in `code`
+    whole = ["code", "news", "tagged", "web"]  # all tools of `git` are in `code`
     assert told(None) == told("named") == told("pattern") == whole
     assert told("one") == ["code", "tagged"]
     assert told("none") == told("unknown") == []
@@ -109,7 +109,7 @@ def test_of_the_top_only_what_the_bundle_could_hold_is_told(tmp_path: Path) -> N
 
 @pytest.mark.anyio
 @pytest.mark.usefixtures("poll_often")
-async def test_a_change_is_taken_over_and_added_ones_stay(tmp_path: Path) -> None:
+async def test_changed_bundles_are_applied_and_bundles_added_in_code_stay(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text(document({"one": {}, "two": {"optional": ["x"]}}))
     crib = Toolcrib()
@@ -126,7 +126,7 @@ async def test_a_change_is_taken_over_and_added_ones_stay(tmp_path: Path) -> Non
 
 @pytest.mark.anyio
 @pytest.mark.usefixtures("poll_often")
-async def test_a_file_without_the_bundle_that_is_served_is_not_taken_over(
+async def test_a_file_without_the_served_bundle_is_not_applied(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "mcp.json"

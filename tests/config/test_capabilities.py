@@ -1,4 +1,4 @@
-"""`toolcrib.capabilities` as people write it, and what is wrong with it."""
+"""Tests for the setting `toolcrib.capabilities` and its errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read(capabilities: object) -> tuple[Capability, ...]:
     return parse_config(json.dumps(document), FILE, {}).capabilities
 
 
-def test_without_any_there_are_none() -> None:
+def test_there_are_no_capabilities_by_default() -> None:
     assert parse_config("{}", FILE, {}).capabilities == read({}) == ()
 
 
@@ -43,11 +43,11 @@ def test_without_any_there_are_none() -> None:
         ({"address": "[::1]:80"}, AddressAccepts("::1", 80)),
     ],
 )
-def test_each_way_to_look_for_one_is_read(written: dict[str, Any], check: Checker) -> None:
+def test_each_kind_of_capability_check_is_read(written: dict[str, Any], check: Checker) -> None:
     assert read({"it": written}) == (Capability("it", check),)
 
 
-def test_the_remedy_and_the_times_are_read_in_the_order_of_the_file() -> None:
+def test_remedies_and_times_are_read_in_file_order() -> None:
     times = {"lifetime_s": 600, "missing_lifetime_s": 1, "timeout_s": 0.5}
     found = read({"b": {"program": "b", "remedy": "Install b.", **times}, "a": {"env": "A"}})
     assert found == (Capability("b", ProgramOnPath("b"), "Install b.", 600, 1, 0.5), Capability("a", VariableSet("A")))
@@ -75,13 +75,13 @@ WRONG: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("written", "complaint"), WRONG, ids=[json.dumps(written) for written, _ in WRONG])
-def test_what_is_written_wrongly_is_named_with_its_place(written: Any, complaint: str) -> None:
+def test_an_invalid_capability_is_reported_with_its_path(written: Any, complaint: str) -> None:
     with pytest.raises(InvalidConfig) as wrong:
         read(written)
 
     assert wrong.value.message.startswith(f"mcp.json: {complaint}")
 
 
-def test_one_that_stands_there_twice_is_refused() -> None:
+def test_a_duplicate_capability_is_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"toolcrib\.capabilities\.a: duplicate key"):
         parse_config('{"toolcrib": {"capabilities": {"a": {"env": "A"}, "a": {"env": "B"}}}}', FILE, {})

@@ -1,4 +1,4 @@
-"""`toolcrib.categories` as people write it, and what is wrong with it."""
+"""Tests for the setting `toolcrib.categories` and its errors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def read(categories: object) -> Categories:
     return parse_config(json.dumps({"mcpServers": {}, "toolcrib": {"categories": categories}}), FILE, {}).categories
 
 
-def test_without_any_there_are_none() -> None:
+def test_there_are_no_categories_by_default() -> None:
     assert parse_config("{}", FILE, {}).categories is read({}) is NO_CATEGORIES
 
 
-def test_a_tree_of_them_is_read_outer_ones_first() -> None:
+def test_nested_categories_are_read_with_outer_categories_first() -> None:
     written = {
         "Code": {
             "title": "Coding",
@@ -75,19 +75,19 @@ WRONG: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("categories", "complaint"), WRONG, ids=[complaint for _, complaint in WRONG])
-def test_what_is_written_wrongly_is_named_with_its_place(categories: Any, complaint: str) -> None:
+def test_an_invalid_category_is_reported_with_its_path(categories: Any, complaint: str) -> None:
     with pytest.raises(InvalidConfig) as wrong:
         read(categories)
 
     assert wrong.value.message.startswith(f"mcp.json: {complaint}")
 
 
-def test_a_category_that_stands_there_twice_is_refused() -> None:
+def test_a_duplicate_category_is_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"toolcrib\.categories\.A: duplicate key"):
         parse_config('{"toolcrib": {"categories": {"A": {}, "A": {}}}}', FILE, {})
 
 
-def test_categories_as_deep_as_a_file_can_be_written_are_read_and_deeper_ones_refused() -> None:
+def test_deeply_nested_categories_are_read_up_to_a_limit() -> None:
     def nested(depth: int) -> str:
         return '{"n": {"categories": ' * depth + "{}" + "}}" * depth
 
@@ -112,7 +112,7 @@ def test_categories_as_deep_as_a_file_can_be_written_are_read_and_deeper_ones_re
         ),
     ],
 )
-def test_a_model_is_not_told_of_sources_that_the_top_does_not_show(categories: Any, named: list[str]) -> None:
+def test_sources_whose_tools_are_all_in_categories_are_not_listed(categories: Any, named: list[str]) -> None:
     servers = {"git": {"command": "git-server"}, "files": {"command": "files-server"}}
     ours = {"categories": categories, "plugins": False}
     config = parse_config(json.dumps({"mcpServers": servers, "toolcrib": ours}), FILE, {})
@@ -120,7 +120,7 @@ def test_a_model_is_not_told_of_sources_that_the_top_does_not_show(categories: A
     assert [top.name for top in top_level(config)] == named
 
 
-def test_a_declared_source_whose_tools_all_stand_in_categories_is_not_named() -> None:
+def test_a_declared_source_with_all_tools_in_categories_is_not_listed() -> None:
     declared = {"ops": {"tools": {name: {"description": "Do it.", "command": ["true"]} for name in ("a", "b")}}}
 
     def named(*claimed: str) -> list[str]:

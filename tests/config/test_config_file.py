@@ -1,4 +1,4 @@
-"""`mcp.json` as people write it: what is read, what is wrong with one server, and what with the whole file."""
+"""Tests for reading `mcp.json`, and for errors in one server or in the whole file."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def read(document: object, environ: dict[str, str] | None = None) -> Config:
 
 
 def server(entry: object, **ours: Any) -> ServerConfig:
-    """What becomes of one server, named `git`, in a file of its own."""
+    """Reads a file with one server, named `git`, and returns that server."""
     (only,) = read({"mcpServers": {"git": entry}, "toolcrib": ours}).servers
     return only
 
 
 def refused(document: object) -> str:
-    """Why the whole file cannot be used."""
+    """Reads an invalid file and returns the error message."""
     with pytest.raises(InvalidConfig) as error:
         parse_config(document if isinstance(document, str) else json.dumps(document), FILE, ENVIRON)
     return error.value.message
@@ -45,7 +45,7 @@ def refused(document: object) -> str:
 # -- servers ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_program_is_read_with_its_arguments_environment_and_folder() -> None:
+def test_a_stdio_server_is_read_with_arguments_environment_and_folder() -> None:
     entry = {"command": "uvx", "args": ["git-server", 8080, 1.5], "env": {"PORT": 80}, "cwd": "/tmp/x"}
 
     assert server(entry) == ServerConfig(
@@ -53,7 +53,7 @@ def test_a_program_is_read_with_its_arguments_environment_and_folder() -> None:
     )
 
 
-def test_a_program_needs_no_more_than_a_command() -> None:
+def test_a_stdio_server_needs_only_a_command() -> None:
     assert server({"command": "x"}).server == StdioServer("x", (), {}, None)
     assert server({"type": "stdio", "command": "x"}).server == StdioServer("x", (), {}, None)
 
@@ -68,7 +68,7 @@ def test_a_program_needs_no_more_than_a_command() -> None:
         ("sse", "sse"),
     ],
 )
-def test_an_address_is_read_with_its_headers_and_transport(kind: str | None, transport: Any) -> None:
+def test_a_remote_server_is_read_with_its_headers_and_transport(kind: str | None, transport: Any) -> None:
     entry: dict[str, Any] = {"url": "https://example.com/mcp", "headers": {"X-Key": "k"}}
 
     read_ = server(entry if kind is None else {**entry, "type": kind}).server
@@ -76,7 +76,7 @@ def test_an_address_is_read_with_its_headers_and_transport(kind: str | None, tra
     assert read_ == HttpServer("https://example.com/mcp", {"X-Key": "k"}, transport=transport)
 
 
-def test_servers_stand_under_servers_as_vs_code_has_it() -> None:
+def test_the_servers_key_of_vs_code_is_accepted() -> None:
     config = read({"inputs": [], "servers": {"git": {"type": "stdio", "command": "x"}}})
 
     assert [server.name for server in config.servers] == ["git"]
@@ -89,18 +89,18 @@ def test_servers_keep_the_order_of_the_file() -> None:
 
 
 @pytest.mark.parametrize("document", [{}, {"mcpServers": {}}, {"servers": {}}, {"toolcrib": {}}, {"theme": "dark"}])
-def test_a_file_without_servers_is_a_configuration_without_servers(document: object) -> None:
+def test_a_file_without_servers_is_valid(document: object) -> None:
     assert read(document).servers == ()
 
 
-def test_keys_of_other_programs_pass_in_silence() -> None:
+def test_keys_of_other_programs_are_ignored() -> None:
     entry = {"command": "x", "autoApprove": ["a"], "alwaysAllow": [], "timeout": 60, "description": "x"}
 
     assert server(entry).server == StdioServer("x", (), {}, None)
     assert read({"$schema": "x", "inputs": [], "globalShortcut": "", "mcpServers": {}}).servers == ()
 
 
-def test_a_server_that_is_switched_off_is_no_error_and_not_enabled() -> None:
+def test_a_disabled_server_is_valid_and_not_enabled() -> None:
     config = read({"mcpServers": {"off": {"disabled": True, "command": "${UNSET}"}, "on": {"command": "x"}}})
 
     assert config.servers[0] == ServerConfig("off", disabled=True)
@@ -109,14 +109,14 @@ def test_a_server_that_is_switched_off_is_no_error_and_not_enabled() -> None:
 
 
 @pytest.mark.parametrize("disabled", ["true", "yes", 1, None, [], {}])
-def test_whoever_wrote_disabled_in_another_way_does_not_get_the_server_started(disabled: object) -> None:
+def test_a_non_boolean_disabled_value_is_an_error(disabled: object) -> None:
     wrong = server({"command": "x", "disabled": disabled})
 
     assert wrong.server is None
     assert wrong.problem == "mcpServers.git.disabled: must be true or false"
 
 
-# -- one server that is wrong -----------------------------------------------------------------------------------------
+# -- errors in one server ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_whoever_wrote_disabled_in_another_way_does_not_get_the_server_started(d
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_wrong_with_a_server_is_told_with_file_server_and_key(entry: object, problem: str) -> None:
+def test_an_error_in_a_server_names_the_server_and_key(entry: object, problem: str) -> None:
     config = read({"mcpServers": {"git": entry, "files": {"command": "x"}}})
 
     wrong, other = config.servers
@@ -166,7 +166,7 @@ def test_what_is_wrong_with_a_server_is_told_with_file_server_and_key(entry: obj
     assert config.enabled == config.servers
 
 
-def test_a_key_that_stands_twice_in_a_server_is_told() -> None:
+def test_a_duplicate_key_in_a_server_is_reported() -> None:
     config = parse_config('{"servers": {"git": {"command": "x", "command": "y"}}}', FILE)
 
     assert config.servers[0].problem == "servers.git.command: duplicate key"
@@ -191,7 +191,7 @@ def test_a_key_that_stands_twice_in_a_server_is_told() -> None:
         ("$TOKEN {TOKEN} $$ ${", "$TOKEN {TOKEN} $$ ${"),
     ],
 )
-def test_variables_are_filled_in_everywhere(text: str, filled: str) -> None:
+def test_variables_are_expanded_in_every_string(text: str, filled: str) -> None:
     program = server({"command": text, "args": [text], "env": {"A": text}, "cwd": f"/x{text}"}).server
     address = server({"url": f"https://x/{text}", "headers": {"A": text}}).server
 
@@ -199,7 +199,7 @@ def test_variables_are_filled_in_everywhere(text: str, filled: str) -> None:
     assert address == HttpServer(f"https://x/{filled}", {"A": filled}, transport="streamable-http")
 
 
-def test_what_a_variable_holds_is_not_read_again() -> None:
+def test_the_value_of_a_variable_is_not_expanded_again() -> None:
     config = read({"mcpServers": {"git": {"command": "${A}"}}}, {"A": "${B}", "B": "b"})
 
     assert config.servers[0].server == StdioServer("${B}", (), {}, None)
@@ -216,7 +216,7 @@ def test_what_a_variable_holds_is_not_read_again() -> None:
         ({"url": "https://x/", "headers": {"Authorization": "Bearer ${UNSET}"}}, "headers.Authorization"),
     ],
 )
-def test_a_variable_that_is_not_set_disables_that_server_alone_and_is_named(entry: object, key: str) -> None:
+def test_an_unset_variable_disables_only_its_server(entry: object, key: str) -> None:
     config = read({"mcpServers": {"git": entry, "files": {"command": "x"}}})
 
     assert config.servers[0].problem == f"mcpServers.git.{key}: environment variable `UNSET` is not set"
@@ -237,7 +237,7 @@ def test_a_variable_that_is_not_set_disables_that_server_alone_and_is_named(entr
         "${config:a.b}",
     ],
 )
-def test_a_placeholder_of_another_program_is_never_passed_on(placeholder: str) -> None:
+def test_an_unsupported_placeholder_is_an_error(placeholder: str) -> None:
     wrong = server({"command": "x", "env": {"A": placeholder}})
 
     assert wrong.problem is not None
@@ -247,13 +247,13 @@ def test_a_placeholder_of_another_program_is_never_passed_on(placeholder: str) -
     )
 
 
-def test_a_default_that_holds_a_placeholder_is_never_passed_on() -> None:
+def test_a_default_that_contains_a_placeholder_is_an_error() -> None:
     wrong = server({"command": "${UNSET:-${TOKEN}}"})
 
     assert wrong.problem == "mcpServers.git.command: a default must not contain a placeholder"
 
 
-def test_no_problem_repeats_what_a_variable_holds() -> None:
+def test_an_unset_variable_error_does_not_contain_values_of_variables() -> None:
     wrong = server({"url": "https://x/", "headers": {"A": "Bearer ${TOKEN}", "B": "${UNSET}"}})
 
     assert wrong.problem is not None
@@ -275,14 +275,14 @@ def test_no_problem_repeats_what_a_variable_holds() -> None:
     ],
     ids=str,
 )
-def test_whatever_is_wrong_with_a_server_what_a_variable_holds_is_not_told(entry: object) -> None:
+def test_server_errors_do_not_contain_values_of_variables(entry: object) -> None:
     problem = server(entry).problem
 
     assert problem is not None
     assert ENVIRON["TOKEN"] not in problem
 
 
-def test_a_folder_of_nobody_is_a_problem_of_that_server_alone() -> None:
+def test_a_folder_of_an_unknown_user_disables_only_its_server() -> None:
     entry = {"command": "x", "cwd": "~nobody-4b1f/x"}
 
     config = read({"mcpServers": {"git": entry, "files": {"command": "x", "cwd": "~/x"}}})
@@ -295,7 +295,7 @@ def test_a_folder_of_nobody_is_a_problem_of_that_server_alone() -> None:
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
-def test_names_that_come_to_the_same_are_told_apart() -> None:
+def test_labels_that_give_the_same_name_get_numbers() -> None:
     labels = ["a.b", "a b", "a-b", "@a/b", "…", "!", "-", "--", "a-b-2", "ファイル"]
 
     names = [server.name for server in read({"mcpServers": {label: {"command": "x"} for label in labels}}).servers]
@@ -306,7 +306,7 @@ def test_names_that_come_to_the_same_are_told_apart() -> None:
 
 
 @given(st.lists(st.text(), unique=True, max_size=8))
-def test_every_server_gets_a_name_of_its_own_without_a_dot(labels: list[str]) -> None:
+def test_every_server_gets_a_unique_name_without_a_dot(labels: list[str]) -> None:
     config = read({"mcpServers": {label: {"command": "x"} for label in labels}})
 
     names = [server.name for server in config.servers]
@@ -314,16 +314,16 @@ def test_every_server_gets_a_name_of_its_own_without_a_dot(labels: list[str]) ->
     assert all(name and "." not in name for name in names)
 
 
-def test_settings_go_by_the_name_in_the_file() -> None:
+def test_source_settings_use_the_label_in_the_file() -> None:
     config = read({"mcpServers": {"a.b": {"command": "x"}}, "toolcrib": {"sources": {"a.b": {"title": "A"}}}})
 
     assert (config.servers[0].name, config.servers[0].title) == ("a-b", "A")
 
 
-# -- our own settings -------------------------------------------------------------------------------------------------
+# -- settings of Toolcrib ----------------------------------------------------------------------------------------------
 
 
-def test_timeouts_hold_for_all_servers_unless_one_has_its_own() -> None:
+def test_a_server_can_override_the_global_timeouts() -> None:
     config = read(
         {
             "mcpServers": {"git": {"command": "x"}, "slow": {"url": "https://x"}, "off": {"disabled": True}},
@@ -340,7 +340,7 @@ def test_timeouts_hold_for_all_servers_unless_one_has_its_own() -> None:
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "86401", '"60"', "true", "null", "[]", "NaN", "Infinity", "1e999"])
-def test_a_timeout_that_is_none_is_refused(seconds: str) -> None:
+def test_an_invalid_timeout_is_refused(seconds: str) -> None:
     for where, ours in (
         ("toolcrib.call_timeout_s", f'{{"call_timeout_s": {seconds}}}'),
         ("toolcrib.sources.git.call_timeout_s", f'{{"sources": {{"git": {{"call_timeout_s": {seconds}}}}}}}'),
@@ -349,7 +349,7 @@ def test_a_timeout_that_is_none_is_refused(seconds: str) -> None:
         assert message == f"mcp.json: {where}: must be a number of seconds, greater than 0 and at most 86400"
 
 
-def test_how_much_a_server_takes_at_once_holds_for_all_unless_one_has_its_own() -> None:
+def test_a_server_can_override_the_global_call_limits() -> None:
     config = read(
         {
             "mcpServers": {"git": {"command": "x"}, "slow": {"command": "y"}},
@@ -376,7 +376,7 @@ def test_how_much_a_server_takes_at_once_holds_for_all_unless_one_has_its_own() 
         ({"calls_per_minute": 0, "burst_calls": 5}, None),
     ],
 )
-def test_how_fast_a_principal_may_call_is_said_in_calls_a_minute(ours: dict[str, int], rate: Rate | None) -> None:
+def test_the_call_rate_is_read_with_its_defaults(ours: dict[str, int], rate: Rate | None) -> None:
     assert read({"toolcrib": ours}).rate == rate
 
 
@@ -395,7 +395,7 @@ def test_how_fast_a_principal_may_call_is_said_in_calls_a_minute(ours: dict[str,
         ({"calls_per_minute": 0, "lookups_per_minute": 60}, Rate(60, 20)),
     ],
 )
-def test_how_fast_a_principal_may_look_is_said_in_lookups_a_minute(ours: dict[str, int], rate: Rate | None) -> None:
+def test_the_lookup_rate_is_read_with_its_defaults(ours: dict[str, int], rate: Rate | None) -> None:
     assert read({"toolcrib": ours}).lookup_rate == rate
 
 
@@ -404,7 +404,7 @@ def test_how_fast_a_principal_may_look_is_said_in_lookups_a_minute(ours: dict[st
     ("key", "least"),
     [("max_concurrent_calls", 1), ("max_queued_calls", 0), ("calls_per_minute", 0), ("burst_calls", 1)],
 )
-def test_a_limit_that_is_no_number_of_calls_is_refused(key: str, least: int, given_: str) -> None:
+def test_an_invalid_call_limit_is_refused(key: str, least: int, given_: str) -> None:
     places = [(f"toolcrib.{key}", f'{{"{key}": {given_}}}')]
     if key in SOURCE_SETTINGS:
         places.append((f"toolcrib.sources.git.{key}", f'{{"sources": {{"git": {{"{key}": {given_}}}}}}}'))
@@ -413,19 +413,19 @@ def test_a_limit_that_is_no_number_of_calls_is_refused(key: str, least: int, giv
         assert message == f"mcp.json: {where}: must be a whole number of calls, from {least} to 1000000"
 
 
-def test_the_least_that_a_limit_may_be_is_taken_and_one_less_is_not() -> None:
+def test_a_call_limit_has_a_minimum() -> None:
     for key, least in (("max_concurrent_calls", 1), ("max_queued_calls", 0), ("burst_calls", 1)):
         read({"toolcrib": {key: least}})
         assert f"from {least} to" in refused({"toolcrib": {key: least - 1}})
 
 
-def test_a_limit_of_the_whole_gateway_is_none_of_one_server() -> None:
+def test_gateway_rate_limits_are_refused_for_one_server() -> None:
     for key in ("calls_per_minute", "burst_calls"):
         message = refused({"mcpServers": {"git": {}}, "toolcrib": {"sources": {"git": {key: 1}}}})
         assert f"toolcrib.sources.git: unknown key `{key}`" in message
 
 
-def test_a_server_is_called_and_described_as_its_person_says() -> None:
+def test_a_server_gets_its_configured_title_and_summary() -> None:
     git = server({"command": "x"}, sources={"git": {"title": "Git", "summary": "Version control."}})
 
     assert (git.title, git.summary) == ("Git", "Version control.")
@@ -453,11 +453,11 @@ def test_a_server_is_called_and_described_as_its_person_says() -> None:
     ],
     ids=str,
 )
-def test_what_is_wrong_under_our_key_is_told_with_its_place(ours: object, message: str) -> None:
+def test_an_invalid_toolcrib_setting_is_reported_with_its_path(ours: object, message: str) -> None:
     assert refused({"mcpServers": {"git": {"command": "x"}}, "toolcrib": ours}) == f"mcp.json: {message}"
 
 
-def test_an_unknown_server_where_there_are_none_is_told() -> None:
+def test_settings_of_a_server_are_refused_in_a_file_without_servers() -> None:
     assert refused({"toolcrib": {"sources": {"git": {}}}}).endswith("unknown key `git`; known: none")
 
 
@@ -475,11 +475,11 @@ def test_an_unknown_server_where_there_are_none_is_told() -> None:
         ('{"a": 1} {"b": 2}', "line 1, column 10"),
     ],
 )
-def test_a_malformed_file_is_told_with_line_and_column(text: str, place: str) -> None:
+def test_a_syntax_error_is_reported_with_line_and_column(text: str, place: str) -> None:
     assert refused(text).startswith(f"mcp.json: {place}: ")
 
 
-def test_a_file_that_is_empty_or_toml_is_told_so() -> None:
+def test_an_empty_or_toml_file_is_recognized_in_the_error() -> None:
     told: list[str] = []
     for text in ("", " \n", '[mcp_servers.git]\ncommand = "uvx"\n', "# nothing\n"):
         with pytest.raises(InvalidConfig) as refused:
@@ -491,7 +491,7 @@ def test_a_file_that_is_empty_or_toml_is_told_so() -> None:
     assert told[3].startswith("line 1, column 1")
 
 
-def test_comments_and_trailing_commas_are_allowed_and_texts_left_alone() -> None:
+def test_comments_and_trailing_commas_are_allowed_and_strings_unchanged() -> None:
     text = """
     // servers of mine
     {
@@ -511,17 +511,17 @@ def test_comments_and_trailing_commas_are_allowed_and_texts_left_alone() -> None
 
 
 @pytest.mark.parametrize("text", ["[]", "null", "5", '"mcpServers"', "true"])
-def test_a_file_that_holds_no_object_is_refused(text: str) -> None:
+def test_a_file_that_is_not_an_object_is_refused(text: str) -> None:
     assert refused(text) == "mcp.json: the file: must be an object"
 
 
 @pytest.mark.parametrize("value", [None, [], "git", 5, [{"name": "git", "command": "x"}]])
 @pytest.mark.parametrize("key", ["mcpServers", "servers"])
-def test_servers_that_are_no_object_are_refused(key: str, value: object) -> None:
+def test_servers_that_are_not_an_object_are_refused(key: str, value: object) -> None:
     assert refused({key: value}) == f"mcp.json: {key}: must be an object"
 
 
-def test_two_servers_of_one_name_are_refused() -> None:
+def test_duplicate_server_names_are_refused() -> None:
     message = refused('{"mcpServers": {"git": {"command": "x"}, "git": {"command": "y"}}}')
 
     assert message == "mcp.json: mcpServers: duplicate server name `git`. Rename one of them."
@@ -537,17 +537,17 @@ def test_two_servers_of_one_name_are_refused() -> None:
         ('{"mcpServers": {"a": {}}, "toolcrib": {"sources": {"a": {}, "a": {}}}}', "toolcrib.sources.a: duplicate key"),
     ],
 )
-def test_nothing_of_a_file_is_lost_because_a_key_stands_there_twice(text: str, told: str) -> None:
+def test_duplicate_keys_in_a_file_are_refused(text: str, told: str) -> None:
     assert refused(text) == f"mcp.json: {told}"
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' * 100_000, '{"a": ' + "1" * 5_000 + "}"], ids=lambda t: t[:5])
-def test_a_file_that_python_cannot_take_in_is_refused_in_a_sentence(text: str) -> None:
+def test_a_file_beyond_the_limits_of_python_is_refused(text: str) -> None:
     assert refused(text).startswith("mcp.json: ")
 
 
 @given(st.text('{}[]":,/*\n\\ax1', max_size=40))
-def test_whatever_a_file_holds_it_is_read_or_refused(text: str) -> None:
+def test_any_file_content_is_read_or_refused(text: str) -> None:
     with suppress(InvalidConfig):
         assert parse_config(text, FILE, {}).path == FILE
 
@@ -566,7 +566,7 @@ ANY = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["mcpServers", "servers", "toolcrib"]), ANY))
-def test_whatever_stands_where_it_is_read_or_refused_or_a_problem(document: object) -> None:
+def test_any_json_document_is_read_refused_or_reported_per_server(document: object) -> None:
     try:
         config = read(document)
     except InvalidConfig:
@@ -585,7 +585,7 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     assert [server.name for server in config.servers] == ["gît"]
 
 
-def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"nowhere\.json: file not found"):
         read_config(tmp_path / "nowhere.json")
     with pytest.raises(InvalidConfig, match="cannot read the file"):
@@ -593,7 +593,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
-def test_a_file_in_another_encoding_is_told_so(tmp_path: Path, encoding: str) -> None:
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "mcp.json"
     path.write_text('{"mcpServers": {"é": {}}}', encoding=encoding)
 

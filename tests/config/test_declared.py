@@ -1,4 +1,4 @@
-"""`toolcrib.declared`, and declared sources in a crib: from a file, from a file that changed, and at run time."""
+"""Tests for `toolcrib.declared`, and for declared sources from a file, a changed file, and code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def following(crib: Toolcrib, config: Config) -> AsyncGenerator[list[Confi
     taken_over: list[Config] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(crib.follow, config, taken_over.append)
-        await anyio.wait_all_tasks_blocked()  # it knows what the file looks like now
+        await anyio.wait_all_tasks_blocked()  # it has read the current state of the file
         yield taken_over
         tasks.cancel_scope.cancel()
 
@@ -82,13 +82,13 @@ def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
         ('{"git": {}}', "mcp.json: toolcrib.declared.git: a server already has this name; rename one of them"),
     ],
 )
-def test_a_file_with_one_wrong_declaration_is_refused_with_its_place(text: str, complaint: str) -> None:
+def test_an_invalid_declaration_is_reported_with_its_path(text: str, complaint: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         read(text)
     assert refused.value.message.startswith(complaint)
 
 
-async def test_declared_tools_are_there_at_once_and_run_without_entering(tmp_path: Path) -> None:
+async def test_declared_tools_run_without_entering_the_crib(tmp_path: Path) -> None:
     crib = Toolcrib()
     path = written(tmp_path / "mcp.json", {"ops": {"summary": "Greetings", "tools": {"hi": saying("hello")}}})
     config = crib.add_config(path)
@@ -98,14 +98,14 @@ async def test_declared_tools_are_there_at_once_and_run_without_entering(tmp_pat
     assert crib.view().is_trusted("ops")
 
 
-async def test_one_that_is_not_wanted_is_left_out(tmp_path: Path) -> None:
+async def test_declared_sources_can_be_filtered_by_name(tmp_path: Path) -> None:
     crib = Toolcrib()
     path = written(tmp_path / "mcp.json", {"a": {"tools": {"x": saying("a")}}, "b": {"tools": {"x": saying("b")}}})
     crib.add_config(path, lambda name: name == "b")
     assert set(crib.view().tools) == {"b.x"}
 
 
-async def test_a_variable_that_is_not_set_is_told_and_costs_one_tool(tmp_path: Path) -> None:
+async def test_an_unset_variable_disables_only_one_declared_tool(tmp_path: Path) -> None:
     crib = Toolcrib()
     locked = {**saying("locked"), "env": {"KEY": "${env:NO_SUCH_VARIABLE_4B1F}"}}
     crib.add_config(written(tmp_path / "mcp.json", {"ops": {"tools": {"locked": locked, "open": saying("open")}}}))
@@ -115,7 +115,7 @@ async def test_a_variable_that_is_not_set_is_told_and_costs_one_tool(tmp_path: P
 
 
 @pytest.mark.usefixtures("poll_often")
-async def test_a_file_that_changed_is_taken_over(tmp_path: Path) -> None:
+async def test_changed_declarations_are_applied_while_running(tmp_path: Path) -> None:
     tools = {"same": saying("same"), "other": saying("one"), "gone": saying("gone")}
     path = written(tmp_path / "mcp.json", {"ops": {"tools": tools}, "old": {"tools": {"x": saying("x")}}})
     crib = Toolcrib()
@@ -130,7 +130,7 @@ async def test_a_file_that_changed_is_taken_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("poll_often")
-async def test_a_tool_that_goes_with_the_rule_that_hid_it_is_never_seen(tmp_path: Path) -> None:
+async def test_a_hidden_tool_removed_together_with_its_rule_never_appears(tmp_path: Path) -> None:
     hidden = {"policy": {"rules": [{"tools": "ops.secret", "then": "hide"}], "otherwise": "allow"}}
     tools = {"secret": saying("secret"), "plain": saying("plain")}
     path = written(tmp_path / "mcp.json", {"ops": {"tools": tools}}, **hidden)
@@ -145,7 +145,7 @@ async def test_a_tool_that_goes_with_the_rule_that_hid_it_is_never_seen(tmp_path
 
 
 @pytest.mark.usefixtures("poll_often")
-async def test_a_name_can_pass_from_a_server_to_a_declared_source_and_back(tmp_path: Path) -> None:
+async def test_a_name_can_move_between_a_server_and_a_declared_source(tmp_path: Path) -> None:
     server = {"mcpServers": {"ops": {"command": "no-such-program-4b1f"}}}
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps(server))
@@ -160,7 +160,7 @@ async def test_a_name_can_pass_from_a_server_to_a_declared_source_and_back(tmp_p
         assert set(crib.view().tools) == set()
 
 
-async def test_a_source_is_declared_replaced_and_withdrawn_while_the_program_runs() -> None:
+async def test_a_declared_source_can_be_registered_replaced_and_unregistered() -> None:
     crib = Toolcrib()
     crib.register_declared(declared("ops", hi=saying("hello")))
     handle = crib.expand_tool("ops.hi").handle
@@ -174,7 +174,7 @@ async def test_a_source_is_declared_replaced_and_withdrawn_while_the_program_run
         crib.unregister_declared("ops")
 
 
-async def test_what_is_declared_takes_nobodys_place(tmp_path: Path) -> None:
+async def test_a_declared_source_cannot_replace_a_different_source(tmp_path: Path) -> None:
     crib = Toolcrib()
     crib.add_config(written(tmp_path / "mcp.json", {"ops": {"tools": {"hi": saying("hello")}}}))
     crib.add(saying)
@@ -189,13 +189,13 @@ async def test_what_is_declared_takes_nobodys_place(tmp_path: Path) -> None:
     assert await call(crib, "mine.hi") == "mine\n"
 
 
-async def test_what_is_declared_stands_under_the_policy() -> None:
+async def test_the_policy_applies_to_declared_tools() -> None:
     crib = Toolcrib(policy=Rules((), otherwise=Access.HIDDEN))
     crib.register_declared(declared("ops", hi=saying("hello")))
     assert set(crib.view(LOCAL).tools) == set()
 
 
-async def test_the_page_shows_declarations_that_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_declarations_in_the_documentation_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[2] / "docs" / "declared.md").read_text()
     path = tmp_path / "mcp.json"
     path.write_text(page.partition("```json\n")[2].partition("```")[0])

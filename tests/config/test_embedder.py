@@ -1,4 +1,4 @@
-"""`toolcrib.search.embedder` of the configuration."""
+"""Tests for the setting `toolcrib.search.embedder`."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def read(embedder: Any, path: Path = HERE, environ: Mapping[str, str] | None = N
 
 
 @pytest.mark.parametrize("text", ["{}", '{"embedder": null}'])
-def test_without_any_there_is_none(text: str) -> None:
+def test_there_is_no_embedder_by_default(text: str) -> None:
     assert parse_config(f'{{"toolcrib": {{"search": {text}}}}}', HERE, {}).search.embedder is None
 
 
-def test_a_folder_is_as_seen_from_the_file() -> None:
+def test_a_model_folder_is_relative_to_the_configuration() -> None:
     assert read({"folder": "models/tiny"}).model == ModelFolder(Path("/etc/crib/models/tiny"))
     assert read({"folder": "/models/tiny"}).model == ModelFolder(Path("/models/tiny"))
     assert read({"folder": "${MODELS}/tiny"}, environ={"MODELS": "/m"}).model == ModelFolder(Path("/m/tiny"))
     assert read({"folder": "~/tiny"}).model == ModelFolder(Path.home() / "tiny")
 
 
-def test_a_folder_of_the_file_is_opened(tmp_path: Path) -> None:
+def test_a_relative_model_folder_can_be_opened(tmp_path: Path) -> None:
     static_folder(tmp_path / "models" / "tiny")
     assert read({"folder": "models/tiny"}, tmp_path / "mcp.json").open().dim == 3
 
 
-def test_an_endpoint_has_a_model_and_what_else_it_needs() -> None:
+def test_an_endpoint_is_read_with_its_model_key_and_dimensions() -> None:
     assert read(ENDPOINT).model == ModelEndpoint("https://api.example.com/v1", "small")
     full = {**ENDPOINT, "api_key": "${KEY}", "dimensions": 256}
     assert read(full, environ={"KEY": KEY}).model == ModelEndpoint("https://api.example.com/v1", "small", KEY, 256)
@@ -61,7 +61,7 @@ def test_an_endpoint_has_a_model_and_what_else_it_needs() -> None:
         ({"folder": "${MODELS}/tiny"}, {}, "variable `MODELS` is not set"),
     ],
 )
-def test_what_only_the_environment_lacks_leaves_the_rest_of_the_file_alone(
+def test_an_error_from_the_environment_disables_only_the_embedder(
     embedder: Any, environ: dict[str, str], told: str
 ) -> None:
     found = read(embedder, environ=environ)
@@ -89,7 +89,7 @@ def test_what_only_the_environment_lacks_leaves_the_rest_of_the_file_alone(
         ({**ENDPOINT, "dimensions": "256"}, "toolcrib.search.embedder.dimensions: must be a whole number"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(embedder: Any, place: str) -> None:
+def test_an_invalid_embedder_setting_is_reported_with_its_path(embedder: Any, place: str) -> None:
     with pytest.raises(InvalidConfig) as failed:
         read(embedder)
     assert place in failed.value.message

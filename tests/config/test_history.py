@@ -1,4 +1,4 @@
-"""`toolcrib.search.history`: whose past calls count for whom."""
+"""Tests for the setting `toolcrib.search.history`, which defines who shares past calls."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from toolcrib.search.history_config import HistoryConfig
 
 
 def history(*said: Any) -> HistoryConfig | None:
-    """What comes of it, where anything is said."""
+    """Reads the history setting, if one is given."""
     search = dict(zip(["history"], said, strict=False))
     return parse_config(json.dumps({"toolcrib": {"search": search}}), Path("mcp.json"), {}).search.history
 
 
-def test_the_past_does_not_count_unless_somebody_says_so() -> None:
+def test_history_is_off_by_default() -> None:
     assert history() is None
     assert history(False) is None
     assert history(True) == history({}) == HistoryConfig(share=(), max_days=90)
 
 
-def test_principals_that_meet_one_list_share_and_each_other_has_its_own() -> None:
+def test_principals_that_match_the_same_list_share_history() -> None:
     config = history({"share": [["team-*", "ada"], ["ada", "build-?"]], "max_days": 7})
     assert config is not None
     assert config.max_days == 7
     of = config.group_of
-    assert of("team-a") == of("team-b") == of("ada"), "of two lists, the first"
+    assert of("team-a") == of("team-b") == of("ada"), "the first of two matching lists counts"
     assert of("build-1") == of("build-2") != of("ada")
     assert len({of("team-a"), of("build-1"), of("build-10"), of("Team-a"), of("")}) == 5
 
@@ -47,7 +47,7 @@ WRONG: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("said", "told"), WRONG)
-def test_what_is_said_wrongly_is_named_with_its_place(said: Any, told: str) -> None:
+def test_an_invalid_history_setting_is_reported_with_its_path(said: Any, told: str) -> None:
     with pytest.raises(InvalidConfig, match="history") as raised:
         history(said)
     assert told in raised.value.message

@@ -1,4 +1,4 @@
-"""`toolcrib.tools` as people write it, and what is wrong with it."""
+"""Tests for the setting `toolcrib.tools` and its errors."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def read(tools: object) -> Overrides:
     return parsed(tools).overrides
 
 
-def test_without_any_there_are_none() -> None:
+def test_there_are_no_overrides_by_default() -> None:
     assert parse_config("{}", FILE, {}).overrides is read({}) is NO_OVERRIDES
 
 
-def test_they_are_read_in_the_order_of_the_file() -> None:
+def test_overrides_are_read_in_file_order() -> None:
     written = {
         "git.*": {"tags": "slow", "optionality": "conditional", "condition": "In a repository."},
         "git.commit": {
@@ -56,11 +56,11 @@ def test_they_are_read_in_the_order_of_the_file() -> None:
     ]
 
 
-def test_ids_may_begin_with_what_the_file_calls_a_server() -> None:
+def test_a_tool_pattern_may_start_with_the_configured_server_label() -> None:
     assert {each.tools for each in read({"My Tracker.*": {"tags": "x"}}).given} == {"My Tracker.*", "My-Tracker.*"}
 
 
-def test_a_category_that_they_name_is_there() -> None:
+def test_an_override_creates_the_category_that_it_names() -> None:
     config = parsed({"git.*": {"category": ["vcs", "history"]}}, categories={"code": {"tools": ["git.blame"]}})
 
     assert [(each.path, each.tools) for each in config.categories.given] == [
@@ -95,7 +95,7 @@ WRONG: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("tools", "complaint"), WRONG, ids=[complaint for _, complaint in WRONG])
-def test_what_is_written_wrongly_is_named_with_its_place(tools: Any, complaint: str) -> None:
+def test_an_invalid_override_is_reported_with_its_path(tools: Any, complaint: str) -> None:
     with pytest.raises(InvalidConfig) as wrong:
         read(tools)
 
@@ -105,7 +105,7 @@ def test_what_is_written_wrongly_is_named_with_its_place(tools: Any, complaint: 
 @pytest.mark.parametrize(
     ("text", "place"), [('{"a.b": {}, "a.b": {}}', "a.b"), ('{"a.b": {"tags": "x", "tags": "y"}}', "a.b.tags")]
 )
-def test_what_stands_there_twice_is_refused(text: str, place: str) -> None:
+def test_a_duplicate_override_is_refused(text: str, place: str) -> None:
     with pytest.raises(InvalidConfig) as wrong:
         parse_config(f'{{"toolcrib": {{"tools": {text}}}}}', FILE, {})
 

@@ -1,4 +1,4 @@
-"""`toolcrib.policy` as people write it: an error in it stops everything, since less must not become more."""
+"""Tests for the setting `toolcrib.policy`. Every error is fatal, so that a mistake never allows more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def config(policy: object, **ours: object) -> Config:
     return parse_config(json.dumps({"mcpServers": {}, "toolcrib": {"policy": policy, **ours}}), FILE, {})
 
 
-def test_without_a_policy_there_is_none() -> None:
+def test_there_is_no_policy_by_default() -> None:
     assert parse_config("{}", FILE, {}).policy is None
     assert config({"otherwise": "hide"}).policy == Rules((), Access.HIDDEN)
 
@@ -59,13 +59,13 @@ def test_every_condition_is_read() -> None:
 
 
 @pytest.mark.parametrize(("word", "access"), [("allow", 3), ("ask", 2), ("refuse", 1), ("hide", 0)])
-def test_every_word_has_its_meaning(word: str, access: int) -> None:
+def test_every_access_word_is_read(word: str, access: int) -> None:
     policy = config({"rules": [{"then": word}], "otherwise": word}).policy
 
     assert policy == Rules((Rule(Access(access)),), Access(access))
 
 
-def test_a_path_may_lead_through_a_link() -> None:
+def test_a_rule_path_may_use_an_additional_parent_category() -> None:
     categories = {"code": {"categories": {"lint": {"tools": "ruff.*", "also_under": [["quality"]]}}}}
     rule = {"then": "hide", "paths": [["quality", "lint"], ["quality"]]}
     policy = config({"rules": [rule], "otherwise": "allow"}, categories=categories).policy
@@ -118,7 +118,7 @@ WRONG: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("policy", "complaint"), WRONG, ids=[complaint for _, complaint in WRONG])
-def test_what_is_written_wrongly_is_named_with_its_place(policy: Any, complaint: str) -> None:
+def test_an_invalid_policy_is_reported_with_its_path(policy: Any, complaint: str) -> None:
     with pytest.raises(InvalidConfig) as wrong:
         config(policy)
 
@@ -126,19 +126,19 @@ def test_what_is_written_wrongly_is_named_with_its_place(policy: Any, complaint:
 
 
 @pytest.mark.parametrize("key", ["Toolcrib", "tool-crib", "tool_crib", "TOOLCRIB"])
-def test_a_key_that_is_nearly_ours_is_not_passed_over(key: str) -> None:
+def test_a_misspelled_toolcrib_key_is_refused(key: str) -> None:
     with pytest.raises(InvalidConfig, match=re.escape(f"unknown key `{key}` (did you mean `toolcrib`?)")):
         parse_config(json.dumps({key: {"policy": {"otherwise": "hide"}}}), FILE, {})
 
 
 @pytest.mark.parametrize("key", ["policy", "auth"])
-def test_what_keeps_others_out_is_not_passed_over_where_it_stands_outside_our_key(key: str) -> None:
+def test_a_misplaced_policy_or_auth_key_is_refused(key: str) -> None:
     with pytest.raises(InvalidConfig, match=f"move `{key}` under the key `toolcrib`"):
         parse_config(json.dumps({key: {}, "mcpServers": {}}), FILE, {})
 
 
 @pytest.mark.parametrize("key", ["isolation", "principals"])
-def test_a_server_that_was_to_be_isolated_is_not_shared_for_a_misplaced_key(key: str) -> None:
+def test_a_misplaced_isolation_key_disables_the_server(key: str) -> None:
     (server,) = parse_config(
         json.dumps({"mcpServers": {"git": {"command": "git", key: "principal"}}}), FILE, {}
     ).servers
@@ -173,14 +173,14 @@ TOPS = {
         ([{"then": "refuse", "sources": ["git"]}, {"then": "hide", "sources": ["*"]}], ["Danger", "Work", "git"]),
     ],
 )
-def test_the_top_is_told_without_what_could_hold_nothing_visible(rules: list[object], named: list[str]) -> None:
+def test_the_top_level_omits_nodes_without_visible_tools(rules: list[object], named: list[str]) -> None:
     ours = {**TOPS["toolcrib"], "policy": {"rules": rules, "otherwise": "allow"}}
     read = parse_config(json.dumps({**TOPS, "toolcrib": ours}), FILE, {})
     assert read.policy is not None
     assert [top.name for top in top_level(read, read.policy.permissions(LOCAL))] == named
 
 
-def test_a_rule_may_call_a_server_by_its_label_as_well_as_by_its_sources_name() -> None:
+def test_a_rule_may_name_a_server_by_its_label() -> None:
     document = {
         "mcpServers": {"pay.prod": {"command": "p"}, "My Server": {"command": "m"}},
         "toolcrib": {

@@ -1,4 +1,4 @@
-"""The store of registrations: several processes share it, all of a change counts or nothing, and nothing is lost."""
+"""Tests for the registration store: several processes share it, and every change is atomic and durable."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def put(store: RegistrationStore, *rows: Registration) -> None:
     store.update(lambda before: (*before, *rows))
 
 
-# -- what it keeps ----------------------------------------------------------------------------------------------------
+# -- stored data ------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_registered_is_there_after_a_restart_in_its_order(path: Path) -> None:
+def test_registrations_persist_in_order_after_a_restart(path: Path) -> None:
     put(RegistrationStore(path), LOAD)
     put(RegistrationStore(path), DISK)
     assert RegistrationStore(path).all() == (LOAD, DISK)
 
 
-def test_looking_makes_no_file_and_only_its_owner_may_read_one(path: Path) -> None:
+def test_reading_creates_no_file_and_a_file_is_private(path: Path) -> None:
     store = RegistrationStore(path)
     assert (store.version(), store.all()) == (None, ())
     assert not path.parent.exists()
@@ -49,7 +49,7 @@ def test_looking_makes_no_file_and_only_its_owner_may_read_one(path: Path) -> No
     assert path.parent.stat().st_mode & 0o077 == 0
 
 
-def test_catalogs_are_kept_apart_and_one_is_the_same_by_every_way_to_it(path: Path, tmp_path: Path) -> None:
+def test_registrations_are_separate_per_catalog_and_links_are_resolved(path: Path, tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to(tmp_path / "mcp.json")
     mine = RegistrationStore(path, tmp_path / "mcp.json")
     put(mine, DISK)
@@ -61,7 +61,7 @@ def test_catalogs_are_kept_apart_and_one_is_the_same_by_every_way_to_it(path: Pa
     assert mine.version() == version
 
 
-def test_what_is_replaced_keeps_its_place_and_what_is_left_out_is_gone(path: Path) -> None:
+def test_a_replaced_registration_keeps_its_position(path: Path) -> None:
     store = RegistrationStore(path)
     put(store, DISK, LOAD)
     newer = Registration("tool", "ops.disk", '{"command":["du"]}')
@@ -70,7 +70,7 @@ def test_what_is_replaced_keeps_its_place_and_what_is_left_out_is_gone(path: Pat
     assert RegistrationStore(path).all() == (LOAD,)
 
 
-def test_the_version_changes_with_every_change_and_with_nothing_else(path: Path) -> None:
+def test_the_version_changes_only_with_a_change(path: Path) -> None:
     store = RegistrationStore(path)
     seen = {store.version()}
     for change in ((DISK,), (DISK, LOAD), (LOAD,), (), (DISK,)):
@@ -82,7 +82,7 @@ def test_the_version_changes_with_every_change_and_with_nothing_else(path: Path)
     assert store.version() == RegistrationStore(path).version() == before
 
 
-def test_a_change_that_is_refused_changes_nothing(path: Path) -> None:
+def test_a_refused_update_changes_nothing(path: Path) -> None:
     store = RegistrationStore(path)
     put(store, DISK)
     version = store.version()
@@ -110,7 +110,7 @@ for number in range(30):
 """
 
 
-def test_two_processes_that_register_at_once_both_keep_theirs(path: Path) -> None:
+def test_concurrent_registrations_of_two_processes_are_all_stored(path: Path) -> None:
     keepers = [subprocess.Popen([sys.executable, "-c", KEEPER, str(path), name]) for name in ("one", "two")]
     assert [keeper.wait(60) for keeper in keepers] == [0, 0]
     kept = {row.name for row in RegistrationStore(path).all()}
@@ -142,7 +142,7 @@ RegistrationStore(Path(sys.argv[1])).update(lambda rows: more)
 
 
 @pytest.mark.parametrize("at", ["INSERT OR REPLACE INTO catalogs", "COMMIT"])
-def test_who_is_killed_in_the_middle_of_a_change_leaves_the_store_as_it_was(path: Path, at: str) -> None:
+def test_a_process_killed_during_an_update_changes_nothing(path: Path, at: str) -> None:
     store = RegistrationStore(path)
     put(store, DISK)
     version = store.version()
@@ -154,7 +154,7 @@ def test_who_is_killed_in_the_middle_of_a_change_leaves_the_store_as_it_was(path
     assert store.all() == (DISK, LOAD)
 
 
-def test_a_file_that_stays_locked_is_told_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_store_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registrations, "BUSY_TIMEOUT_S", 0.0)
     store = RegistrationStore(path)
     put(store, DISK)
@@ -167,7 +167,7 @@ def test_a_file_that_stays_locked_is_told_of(path: Path, monkeypatch: pytest.Mon
     assert store.all() == (DISK,)
 
 
-# -- what is wrong with it --------------------------------------------------------------------------------------------
+# -- damaged stores ---------------------------------------------------------------------------------------------------
 
 
 def asked(store: RegistrationStore) -> list[Callable[[], object]]:
@@ -175,7 +175,7 @@ def asked(store: RegistrationStore) -> list[Callable[[], object]]:
 
 
 @pytest.mark.parametrize("damage", ["garbage", "truncated", "another table", "a folder"])
-def test_a_damaged_file_is_told_of_and_left_as_it_is(damage: str, path: Path) -> None:
+def test_a_damaged_store_is_reported_and_left_unchanged(damage: str, path: Path) -> None:
     store = RegistrationStore(path)
     put(store, DISK)
     match damage:
@@ -200,7 +200,7 @@ def test_a_damaged_file_is_told_of_and_left_as_it_is(damage: str, path: Path) ->
     assert before is None or path.read_bytes() == before
 
 
-def test_a_file_of_a_newer_version_is_told_of_and_left_as_it_is(path: Path) -> None:
+def test_a_store_of_a_newer_version_is_reported_and_left_unchanged(path: Path) -> None:
     store = RegistrationStore(path)
     put(store, DISK)
     with sqlite3.connect(path) as newer:
@@ -213,7 +213,7 @@ def test_a_file_of_a_newer_version_is_told_of_and_left_as_it_is(path: Path) -> N
     assert path.read_bytes() == before
 
 
-def test_a_row_with_damaged_bytes_hides_no_other(path: Path) -> None:
+def test_a_damaged_row_does_not_affect_other_rows(path: Path) -> None:
     store = RegistrationStore(path)
     put(store, DISK, LOAD)
     with sqlite3.connect(path) as other:
@@ -225,7 +225,7 @@ def test_a_row_with_damaged_bytes_hides_no_other(path: Path) -> None:
     with sqlite3.connect(path) as other:
         (body,) = other.execute("SELECT CAST(body AS BLOB) FROM registrations WHERE name = 'ops.disk'").fetchone()
     other.close()
-    assert body == b"\xff\x00\xfe", "what cannot be read was touched"
+    assert body == b"\xff\x00\xfe", "the unreadable row was changed"
 
 
 AS_NOBODY = """
@@ -245,7 +245,7 @@ except InvalidConfig as error:
 """
 
 
-def test_a_folder_that_may_not_be_written_still_tells_and_says_why_nothing_is_registered() -> None:
+def test_a_read_only_store_is_readable_but_refuses_updates() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "registrations.sqlite"
         put(RegistrationStore(path), DISK)
@@ -261,7 +261,7 @@ def test_a_folder_that_may_not_be_written_still_tells_and_says_why_nothing_is_re
     assert told.startswith(f"{path}: nothing was registered or removed: ")
 
 
-def test_a_folder_that_cannot_be_made_is_told_of(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidConfig, match="nothing was registered or removed: "):
         put(RegistrationStore(tmp_path / "file" / "registrations.sqlite"), DISK)

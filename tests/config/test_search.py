@@ -1,4 +1,4 @@
-"""`toolcrib.search`: every key of it, and what is said wrongly."""
+"""Tests for the setting `toolcrib.search` and its errors."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def search(**said: Any) -> Search:
     return read(said).search
 
 
-def test_where_nothing_is_said_all_signals_count_and_nothing_is_asked_of_a_model_or_the_past() -> None:
+def test_search_uses_all_signals_without_embedder_and_history_by_default() -> None:
     assert parse_config("{}", FILE, {}).search == search() == DEFAULT_SEARCH
     assert Search(WEIGHTS, None, None) == DEFAULT_SEARCH
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
-def test_each_signal_can_be_done_without(signal: str) -> None:
+def test_each_signal_can_be_disabled(signal: str) -> None:
     weights = search(without=[signal]).weights
     assert weights == WEIGHTS.without(signal) != WEIGHTS
     assert getattr(weights, signal) == 0
 
 
-def test_all_that_is_said_holds_together() -> None:
+def test_all_search_settings_can_be_combined() -> None:
     everything: dict[str, Any] = {
         "without": ["clauses", "synonyms"],
         "refuse": False,
@@ -72,7 +72,7 @@ WRONG: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("said", "told"), WRONG)
-def test_what_is_said_wrongly_is_named_with_its_place(said: Any, told: str) -> None:
+def test_an_invalid_search_setting_is_reported_with_its_path(said: Any, told: str) -> None:
     with pytest.raises(InvalidConfig) as raised:
         read(said)
     assert str(FILE) in raised.value.message
