@@ -1,4 +1,4 @@
-"""Audits as tests make and read them."""
+"""Helpers that create and read audits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolcrib.core.events import OK, OperationPerformed
 
 
 def performed(number: int = 0, **given: Any) -> OperationPerformed:
-    """An operation, told from others by its query and, unless another is given, in a trace of its own."""
+    """Returns an operation with a query that contains `number`. By default, it has its own trace id."""
     whole: dict[str, Any] = {
         "at": time.time(),
         "trace_id": f"{number + 1:032x}",

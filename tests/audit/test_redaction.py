@@ -1,4 +1,4 @@
-"""What of a tool's arguments may be written down."""
+"""Tests which arguments of a tool are redacted in the audit."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def kept(given: dict[str, Any], schema: Mapping[str, Any] | None = None, *keys: 
         ),
     ],
 )
-def test_what_stands_under_a_key_of_secrets_is_redacted_whatever_it_is(key: str) -> None:
+def test_any_value_under_a_secret_key_is_redacted(key: str) -> None:
     for value in ("hunter2", 4711, ["hunter2"], {"deep": "hunter2"}, None):
         assert kept({key: value, "path": "a"}) == {key: REDACTED, "path": "a"}
         assert kept({"list": [{"deep": {key: value}}]}) == {"list": [{"deep": {key: REDACTED}}]}
@@ -66,17 +66,17 @@ def test_what_stands_under_a_key_of_secrets_is_redacted_whatever_it_is(key: str)
 @pytest.mark.parametrize(
     "key", ["path", "className", "hotpath", "spin", "standard", "compare", "description", "repo", "sidebar"]
 )
-def test_other_keys_are_left_alone(key: str) -> None:
+def test_values_under_other_keys_are_not_redacted(key: str) -> None:
     assert kept({key: "plain"}) == {key: "plain"}
 
 
-def test_more_keys_can_be_named_and_case_and_separators_do_not_matter() -> None:
+def test_configured_keys_match_without_case_and_separators() -> None:
     given = {"CustomerNo": 1, "the-customer_no": 2, "customer": 3}
     assert kept(given) == given
     assert kept(given, None, "customer no") == {"CustomerNo": REDACTED, "the-customer_no": REDACTED, "customer": 3}
 
 
-def test_a_value_whose_name_stands_beside_it_is_redacted() -> None:
+def test_a_value_next_to_its_secret_name_is_redacted() -> None:
     assert kept({"env": [{"name": "API_TOKEN", "value": "x1"}, {"name": "HOME", "value": "/root"}]}) == {
         "env": [{"name": "API_TOKEN", "value": REDACTED}, {"name": "HOME", "value": "/root"}]
     }
@@ -114,17 +114,17 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"dependentSchemas": {"b": {"properties": {"a": "MARK"}}}}, {"a": "hunter2", "b": 1}),
     ({"properties": {"a": {"$ref": "#/$defs/tree"}}}, {"a": {"c": {"c": {"s": "hunter2"}}}}),
     ({"propertyNames": "MARK"}, {"hunter2": 1}),
-    # Not the object that the schema has in mind: a text of JSON, an object where a text is expected.
+    # Values that do not match the schema: a JSON string for an object, and an object for a string.
     ({"properties": {"a": {"type": "object", "properties": {"b": "MARK"}}}}, {"a": '{"b": "hunter2"}'}),
     ({"properties": {"a": "MARK"}}, {"a": {"b": "hunter2"}}),
-    # A key that the schema does not know, where it knows of secrets: misspelled, perhaps.
+    # An unknown key in a schema with secrets could be a misspelled secret.
     ({"properties": {"a": "MARK"}}, {"aa": "hunter2"}),
 ]
 
 
 @pytest.mark.parametrize("mark", MARKED)
 @pytest.mark.parametrize(("schema", "value"), CASES)
-def test_what_the_schema_marks_is_redacted_wherever_it_stands(
+def test_values_that_the_schema_marks_are_redacted_at_any_position(
     schema: dict[str, Any], value: dict[str, Any], mark: dict[str, Any]
 ) -> None:
     marked = json.loads(json.dumps(schema).replace('"MARK"', json.dumps(mark)))
@@ -142,12 +142,12 @@ def test_what_the_schema_marks_is_redacted_wherever_it_stands(
         {"$id": "https://x/y", "type": "string"},
     ],
 )
-def test_a_reference_that_cannot_be_followed_may_be_a_mark(stray: dict[str, Any]) -> None:
+def test_a_value_with_an_unresolvable_schema_reference_is_redacted(stray: dict[str, Any]) -> None:
     schema = {"properties": {"a": stray, "b": {"type": "string"}}}
     assert kept({"a": "x", "b": "y"}, schema) == {"a": REDACTED, "b": "y"}
 
 
-def test_what_stands_beside_a_mark_is_kept() -> None:
+def test_values_next_to_a_marked_value_are_not_redacted() -> None:
     schema = {
         "properties": {
             "user": {"type": "string"},
@@ -160,12 +160,12 @@ def test_what_stands_beside_a_mark_is_kept() -> None:
     assert kept({"a": "x"}, {"properties": {"a": {"writeOnly": False, "format": "uri"}}}) == {"a": "x"}
 
 
-def test_a_schema_that_is_too_large_to_be_looked_through_marks_everything() -> None:
+def test_a_schema_too_large_to_check_redacts_everything() -> None:
     schema = {"properties": {"a": {"type": "string"}}, "anyOf": [{"const": n} for n in range(MAX_STEPS)]}
     assert "plain" not in json.dumps(kept({"a": "plain"}, schema))
 
 
-def test_a_schema_that_takes_too_long_for_many_values_marks_those_that_are_left() -> None:
+def test_values_beyond_the_step_limit_are_redacted() -> None:
     choices = [{"writeOnly": True}, *({"const": n} for n in range(MAX_STEPS // 8))]
     schema = {"properties": {"a": {"items": {"anyOf": choices}}}}
     assert kept({"a": ["plain"] * 20}, schema) == {"a": [REDACTED] * 20}
@@ -200,7 +200,7 @@ def test_a_schema_that_takes_too_long_for_many_values_marks_those_that_are_left(
         "https://x/?access_token=hunter2",
     ],
 )
-def test_a_text_that_looks_like_a_secret_is_redacted_whole(text: str) -> None:
+def test_a_string_that_looks_like_a_secret_is_redacted_completely(text: str) -> None:
     for value in (text, f"before {text} after", f"{'x ' * (MAX_TEXT // 2 - 10)}{text}"):
         assert kept({"a": value}) == {"a": REDACTED}
         assert kept({"a": [{"b": value}]}) == {"a": [{"b": REDACTED}]}
@@ -223,11 +223,11 @@ def test_a_text_that_looks_like_a_secret_is_redacted_whole(text: str) -> None:
         "registry:5000/image@sha256",
     ],
 )
-def test_other_texts_are_kept(text: str) -> None:
+def test_ordinary_strings_are_not_redacted(text: str) -> None:
     assert kept({"a": text}) == {"a": text}
 
 
-def test_long_values_are_cut() -> None:
+def test_long_values_are_truncated() -> None:
     assert kept({"a": "é" * 10_000}) == {"a": "é" * MAX_TEXT + "… (10,000 characters)"}
     many = kept({"a": list(range(1_000))})["a"]
     assert (many[:MAX_MEMBERS], many[MAX_MEMBERS:]) == ([*range(MAX_MEMBERS)], ["… (950 more)"])
@@ -250,20 +250,20 @@ def test_long_values_are_cut() -> None:
         ),
     )
 )
-def test_whatever_is_given_a_json_value_comes_out(given: dict[str, Any]) -> None:
+def test_redaction_always_returns_a_json_value(given: dict[str, Any]) -> None:
     out = kept(given)
     assert json.loads(json.dumps(out, allow_nan=False)) == out
     assert kept({"a": float("nan"), "b": 1 << 70}) == {"a": REDACTED, "b": REDACTED}
 
 
-# -- on the disk ------------------------------------------------------------------------------------------------------
+# -- on disk ----------------------------------------------------------------------------------------------------------
 
 CANARY = "canary7531"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A schema and a value for it, in which each `CANARY` is marked."""
+    """A schema and a value for it. The schema marks each `CANARY` in the value."""
 
     schema: dict[str, Any]
     value: Any
@@ -320,7 +320,7 @@ def wrapped(inner: st.SearchStrategy[Part]) -> st.SearchStrategy[Part]:
 
 
 def with_references(schema: Any, definitions: dict[str, Any]) -> Any:
-    """`schema` with what stands under `REF` moved to `definitions`."""
+    """Returns `schema` with each schema under `REF` moved to `definitions`."""
     if isinstance(schema, list):
         return [with_references(part, definitions) for part in schema]  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(schema, dict):
@@ -339,7 +339,7 @@ def with_references(schema: Any, definitions: dict[str, Any]) -> Any:
         st.dictionaries(NAMES, st.recursive(LEAVES, wrapped, max_leaves=8), max_size=4), min_size=1, max_size=5
     )
 )
-def test_what_is_marked_never_reaches_the_disk(parts: list[dict[str, Part]]) -> None:
+def test_marked_values_are_never_written_to_disk(parts: list[dict[str, Part]]) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "audit.sqlite"
         with AuditStore(path, keeps_arguments=True) as store:

@@ -1,4 +1,4 @@
-"""The audit holds every operation, stays small, and is never in the way of anything."""
+"""Tests that the audit records every operation, keeps its size limit, and never blocks the program."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from toolcrib.audit.store import AuditStore
 from toolcrib.core.events import OperationPerformed
 
 FAST_S = 0.01
-"""Between attempts."""
+"""The time between two attempts to write."""
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def make(path: Path) -> None:
-    """An audit that nothing is in."""
+    """Create an empty audit file."""
     AuditFile(path, max_bytes=1_000_000, max_age_s=DAY_S).close()
 
 
@@ -51,10 +51,10 @@ def in_files(path: Path) -> bytes:
     return b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))
 
 
-# -- what is written --------------------------------------------------------------------------------------------------
+# -- recording --------------------------------------------------------------------------------------------------------
 
 
-def test_operations_are_gathered_for_a_moment_and_closing_does_not_wait_for_that(
+def test_operations_are_written_in_batches_and_close_writes_at_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "GATHER_S", 3_600.0)
@@ -66,7 +66,7 @@ def test_operations_are_gathered_for_a_moment_and_closing_does_not_wait_for_that
     assert sorted(filter(None, queries(path))) == ["query 0", "query 1", "query 2"]
 
 
-def test_an_operation_is_read_as_it_was_recorded(path: Path) -> None:
+def test_a_recorded_operation_is_read_unchanged(path: Path) -> None:
     event = performed(
         at=1_790_000_000.5,
         trace_id="00000000000000001fb260fe2d21f4fc",
@@ -91,7 +91,7 @@ def test_an_operation_is_read_as_it_was_recorded(path: Path) -> None:
     assert (store.condition.written, store.condition.lost, store.condition.problem) == (1, 0, None)
 
 
-def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
+def test_entries_persist_after_a_restart(path: Path) -> None:
     for number in range(3):
         with AuditStore(path) as store:
             store.record(performed(number))
@@ -99,7 +99,7 @@ def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_of_two_thousand_operations_at_once_none_is_lost(path: Path) -> None:
+async def test_two_thousand_concurrent_operations_are_all_recorded(path: Path) -> None:
     with AuditStore(path) as store:
         async with anyio.create_task_group() as tasks:
             for number in range(2_000):
@@ -109,7 +109,7 @@ async def test_of_two_thousand_operations_at_once_none_is_lost(path: Path) -> No
     assert sorted(queries(path), key=str) == sorted((f"query {number}" for number in range(2_000)), key=str)
 
 
-def test_file_and_folder_are_for_their_owner_alone(path: Path) -> None:
+def test_the_audit_file_and_folder_are_private(path: Path) -> None:
     with AuditStore(path) as store:
         store.record(performed())
         until_written(store)
@@ -118,7 +118,7 @@ def test_file_and_folder_are_for_their_owner_alone(path: Path) -> None:
             assert each.stat().st_mode & 0o077 == 0, each
 
 
-def test_arguments_are_written_only_where_somebody_switched_that_on(path: Path) -> None:
+def test_arguments_are_recorded_only_when_enabled(path: Path) -> None:
     call = performed(arguments={"path": "a-file", "phrase": "hunter2"}, input_schema={"properties": {}})
     with AuditStore(path) as store:
         store.record(call)
@@ -128,7 +128,7 @@ def test_arguments_are_written_only_where_somebody_switched_that_on(path: Path) 
     assert [entry.arguments for entry in entries(path)] == [None, {"path": "a-file", "phrase": "hunter2"}]
 
 
-def test_a_query_that_holds_a_secret_is_not_written(path: Path) -> None:
+def test_a_query_with_a_secret_is_redacted(path: Path) -> None:
     with AuditStore(path) as store:
         store.record(performed(query="use the key AKIAIOSFODNN7EXAMPLE"))
     assert queries(path) == ["[redacted]"]
@@ -136,7 +136,7 @@ def test_a_query_that_holds_a_secret_is_not_written(path: Path) -> None:
 
 
 class Raising(Mapping[str, Any]):
-    """Arguments that cannot be read."""
+    """Arguments that raise an error when they are read."""
 
     def __getitem__(self, key: str) -> Any:
         raise RuntimeError
@@ -148,7 +148,7 @@ class Raising(Mapping[str, Any]):
         raise RuntimeError
 
 
-def test_a_uri_that_holds_a_secret_is_not_written(path: Path) -> None:
+def test_a_uri_with_a_secret_is_redacted(path: Path) -> None:
     uris = ["memo://1", "db://ada:hunter2@host/x", "https://host/?access_token=hunter2", "memo://2?customer=hunter2"]
     with AuditStore(path, redaction=Redaction(["customer"])) as store:
         for number, uri in enumerate(uris):
@@ -157,7 +157,7 @@ def test_a_uri_that_holds_a_secret_is_not_written(path: Path) -> None:
     assert b"hunter2" not in in_files(path)
 
 
-def test_an_operation_that_cannot_be_written_costs_no_other(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_operation_that_cannot_be_written_affects_no_other(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with AuditStore(path, keeps_arguments=True) as store:
         store.record(performed(0, arguments=Raising()))
         store.record(performed(1, arguments=Raising()))
@@ -187,16 +187,16 @@ SECOND = f"{EARLIEST} ALTER TABLE events ADD COLUMN approval TEXT; PRAGMA user_v
 THIRD = f"""{SECOND} ALTER TABLE events ADD COLUMN bundle TEXT; ALTER TABLE events ADD COLUMN item TEXT;
 PRAGMA user_version = 3;"""
 EARLIER = {1: EARLIEST, 2: SECOND, 3: THIRD}
-"""Audits as they once were, by their layouts."""
+"""Audit files of earlier versions, by layout number."""
 
 
 @pytest.mark.parametrize("layout", EARLIER)
-def test_an_audit_of_an_earlier_version_is_read_as_it_is_and_written_further(layout: int, path: Path) -> None:
+def test_an_audit_of_an_earlier_version_can_be_read_and_extended(layout: int, path: Path) -> None:
     path.parent.mkdir()
     with sqlite3.connect(path) as earlier:
         earlier.executescript(EARLIER[layout] + f"PRAGMA application_id = {APPLICATION_ID}")
     earlier.close()
-    with AuditReader(path) as reader:  # open all the time
+    with AuditReader(path) as reader:  # open during all writes
         assert [(entry.query, entry.approval) for entry in reader.entries(TraceFilter())] == [("before", None)]
         assert reader.entries(TraceFilter(bundle="night")) == reader.traces(TraceFilter(bundle="night"), 1) == []
         for number in range(2):
@@ -213,16 +213,16 @@ def test_an_audit_of_an_earlier_version_is_read_as_it_is_and_written_further(lay
         assert len(reader.entries(TraceFilter(bundle="night"))) == 2
 
 
-# -- its size ---------------------------------------------------------------------------------------------------------
+# -- size -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_file_forgets_the_oldest_traces_whole_and_gives_their_space_back(path: Path) -> None:
+def test_a_full_file_deletes_the_oldest_complete_traces(path: Path) -> None:
     megabyte = 1024 * 1024
     some = random.Random(1)
     with AuditStore(path, max_bytes=megabyte) as store:
         ids = [f"{some.getrandbits(128):032x}" for _ in range(1_000)]
         for number in range(1_002):
-            for step in range(3):  # of three traces at once
+            for step in range(3):  # from three interleaved traces
                 if 0 <= number - step < 1_000:
                     query = f"{number - step}.{step} {'x' * 400}"
                     store.record(performed(trace_id=ids[number - step], query=query, at=time.time()))
@@ -235,7 +235,7 @@ def test_a_full_file_forgets_the_oldest_traces_whole_and_gives_their_space_back(
     assert left == dict.fromkeys(range(min(left), 1_000), 3)
 
 
-def test_a_trace_that_fills_the_file_alone_loses_its_oldest_operations(path: Path) -> None:
+def test_a_single_trace_that_fills_the_file_loses_its_oldest_operations(path: Path) -> None:
     with AuditStore(path, max_bytes=1024 * 1024) as store:
         for number in range(4_000):
             store.record(performed(number, trace_id="one", query=f"{number} {'x' * 400}"))
@@ -246,7 +246,7 @@ def test_a_trace_that_fills_the_file_alone_loses_its_oldest_operations(path: Pat
     assert left[0] > 0
 
 
-def test_a_principal_that_searches_without_end_pushes_out_nothing_of_others_and_that_is_noted(path: Path) -> None:
+def test_entries_of_a_busy_principal_do_not_evict_those_of_others(path: Path) -> None:
     with AuditStore(path, max_bytes=1024 * 1024) as store:
         for number in range(20):
             store.record(performed(number, principal="boss", operation="call_tool", query=None))
@@ -267,7 +267,7 @@ def test_a_principal_that_searches_without_end_pushes_out_nothing_of_others_and_
     assert max(gap.until for gap in noted) < of_intern[0].at
 
 
-def test_a_principal_that_uses_the_trace_id_of_another_pushes_out_nothing_of_it(path: Path) -> None:
+def test_reusing_the_trace_id_of_a_principal_does_not_evict_its_entries(path: Path) -> None:
     with AuditStore(path, max_bytes=1024 * 1024) as store:
         for principal, count in (("boss", 20), ("intern", 6_000)):
             for number in range(count):
@@ -278,7 +278,7 @@ def test_a_principal_that_uses_the_trace_id_of_another_pushes_out_nothing_of_it(
     assert kept["intern"] < 5_000
 
 
-def test_what_makes_room_after_its_time_is_not_noted(path: Path) -> None:
+def test_evicting_expired_entries_is_not_recorded_as_a_gap(path: Path) -> None:
     now = time.time()
     with AuditStore(path) as store:
         for number in range(4_000):
@@ -292,7 +292,7 @@ def test_what_makes_room_after_its_time_is_not_noted(path: Path) -> None:
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(1, 1_000), min_size=1), st.data())
-def test_the_principals_that_take_most_make_room_and_end_up_level(taken: dict[str, int], data: st.DataObject) -> None:
+def test_eviction_reduces_the_largest_principals_to_the_same_size(taken: dict[str, int], data: st.DataObject) -> None:
     goal = data.draw(st.integers(1, sum(taken.values())))
     excess = excess_of(taken, goal)
     assert goal <= sum(excess.values()) < goal + len(taken)
@@ -302,7 +302,7 @@ def test_the_principals_that_take_most_make_room_and_end_up_level(taken: dict[st
     assert all(left[principal] <= max(givers) + 1 for principal, size in excess.items() if not size)
 
 
-def test_a_start_with_a_clock_far_ahead_forgets_nothing_and_the_next_operations_tell_that_time_went_by(
+def test_entries_are_not_deleted_by_a_single_start_with_a_wrong_clock(
     path: Path,
 ) -> None:
     now = time.time()
@@ -314,16 +314,16 @@ def test_a_start_with_a_clock_far_ahead_forgets_nothing_and_the_next_operations_
         store.record(performed(3, at=ahead))
         until_written(store)
     assert len(queries(path)) == 4
-    with AuditStore(path, clock=lambda: now) as store:  # it is right again
+    with AuditStore(path, clock=lambda: now) as store:  # the clock is right again
         store.record(performed(4, at=now))
         until_written(store)
     assert len(queries(path)) == 5
-    with AuditStore(path, clock=lambda: ahead + 60.0) as store:  # it was right then
+    with AuditStore(path, clock=lambda: ahead + 60.0) as store:  # the first clock was right
         store.record(performed(5, at=ahead + 60.0))
         until_blocking(lambda: queries(path) == ["query 3", "query 5"], "what is old is forgotten")
 
 
-def test_a_trace_is_forgotten_whole_when_its_last_operation_is_too_old(path: Path) -> None:
+def test_a_trace_is_deleted_when_its_last_operation_is_too_old(path: Path) -> None:
     now = 1_790_000_000.0 // DAY_S * DAY_S + DAY_S / 2
 
     def days_ago(days: float, trace_id: str) -> OperationPerformed:
@@ -343,12 +343,12 @@ def test_a_trace_is_forgotten_whole_when_its_last_operation_is_too_old(path: Pat
         store.record(days_ago(0, "new"))
         until_written(store)
     for forgotten in (b"31.2 days", b"31.1 days", b"300 days"):
-        assert forgotten not in in_files(path), "it is forgotten and still in the file"
-    # A trace that goes on for days is forgotten day by day: it may never end.
+        assert forgotten not in in_files(path), "it was deleted but its bytes are still in the file"
+    # A trace over many days is deleted day by day, because it may never end.
     assert queries(path) == ["30.1 days ago", "29.9 days ago", "1 days ago", "0 days ago"]
 
 
-def test_the_space_of_what_is_forgotten_goes_back_to_the_file_system(path: Path) -> None:
+def test_deleted_entries_free_disk_space(path: Path) -> None:
     with AuditStore(path, max_age_s=time.time()) as store:
         for number in range(500):
             store.record(performed(number, at=1_000.0, query="x" * 400))
@@ -360,7 +360,7 @@ def test_the_space_of_what_is_forgotten_goes_back_to_the_file_system(path: Path)
     assert path.stat().st_size < before // 4
 
 
-# -- when it cannot be written ----------------------------------------------------------------------------------------
+# -- write failures ---------------------------------------------------------------------------------------------------
 
 HOLDER = """
 import sqlite3, sys
@@ -373,7 +373,7 @@ sys.stdin.read()
 
 @contextmanager
 def locked(path: Path) -> Generator[None]:
-    """Another process has the file to itself."""
+    """Runs a process that locks the file for the block."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
@@ -382,7 +382,7 @@ def locked(path: Path) -> Generator[None]:
         yield
 
 
-def test_a_file_that_is_locked_for_a_moment_is_no_problem(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_short_lock_of_the_file_is_no_problem(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with AuditStore(path, patience_s=3_600) as store:
         until_written(store)
         with locked(path):
@@ -394,7 +394,7 @@ def test_a_file_that_is_locked_for_a_moment_is_no_problem(path: Path, caplog: py
     assert warnings(caplog) == []
 
 
-def test_what_a_locked_file_cannot_take_is_counted_and_noted_once_it_can(
+def test_entries_lost_during_a_lock_are_counted_and_recorded_as_a_gap(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with AuditStore(path, capacity=3, retry_s=FAST_S, patience_s=0.0) as store:
@@ -421,8 +421,8 @@ def test_what_a_locked_file_cannot_take_is_counted_and_noted_once_it_can(
 
 
 @pytest.mark.parametrize("capacity", [0, 1, 7])
-def test_exactly_as_many_operations_are_held_as_may_be(capacity: int, path: Path) -> None:
-    path.mkdir(parents=True)  # no file can be there
+def test_the_queue_holds_exactly_its_capacity(capacity: int, path: Path) -> None:
+    path.mkdir(parents=True)  # a folder at the path of the file
     with AuditStore(path, capacity=capacity, retry_s=FAST_S, patience_s=0.0) as store:
         for number in range(10):
             store.record(performed(number))
@@ -430,7 +430,7 @@ def test_exactly_as_many_operations_are_held_as_may_be(capacity: int, path: Path
         assert (condition.waiting, condition.lost) == (capacity, 10 - capacity)
 
 
-def test_a_principal_that_fills_what_can_be_held_costs_others_nothing_and_its_losses_are_counted(path: Path) -> None:
+def test_a_principal_that_fills_the_queue_loses_only_its_own_entries(path: Path) -> None:
     with AuditStore(path, capacity=10, retry_s=FAST_S, patience_s=0.0) as store:
         store.record(performed(0))
         until_written(store)
@@ -449,8 +449,8 @@ def test_a_principal_that_fills_what_can_be_held_costs_others_nothing_and_its_lo
     assert sum(gap.lost for gap in gaps(path)) == 23
 
 
-@pytest.mark.parametrize("fails", [False, True], ids=["that succeeds", "that fails"])
-def test_what_makes_room_during_a_write_is_lost_only_where_the_write_fails(
+@pytest.mark.parametrize("fails", [False, True], ids=["write succeeds", "write fails"])
+def test_entries_evicted_during_a_write_are_lost_only_if_it_fails(
     fails: bool, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add = AuditFile.add
@@ -485,11 +485,11 @@ LARGE = {
     "values deep inside": ({"rows": [[0] * 100 for _ in range(100)]}, 1),
     "values of a program's own types": ({"rows": range(3)}, 1),
 }
-"""Arguments, and of how many operations they fit next to those that hold up the thread, which cannot be weighed."""
+"""Arguments, and for how many operations they fit into the queue while the writer is blocked."""
 
 
 @pytest.mark.parametrize(("arguments", "fit"), LARGE.values(), ids=LARGE)
-def test_arguments_that_wait_take_no_more_than_there_is_room_for_and_their_operations_are_written(
+def test_waiting_arguments_beyond_the_memory_limit_are_omitted(
     arguments: dict[str, Any], fit: int, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "ROOM_BYTES", 10_000_000)
@@ -515,7 +515,7 @@ def test_arguments_that_wait_take_no_more_than_there_is_room_for_and_their_opera
     assert (store.condition.written, store.condition.lost) == (20, 1)
 
 
-def test_closing_gives_up_what_cannot_be_written_and_says_so(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_closing_drops_unwritable_entries_and_logs_their_number(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = AuditStore(path, retry_s=FAST_S, patience_s=0.0)
     store.record(performed(0))
     until_written(store)
@@ -571,7 +571,7 @@ def damaged(path: Path) -> None:
         (damaged, "malformed"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_left_alone_until_it_is_moved_away(
+def test_an_unusable_file_is_left_unchanged_until_it_is_moved(
     spoil: Any, reason: str, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.parent.mkdir()
@@ -590,7 +590,7 @@ def test_a_file_that_cannot_be_used_is_left_alone_until_it_is_moved_away(
     assert sum("cannot write the audit" in warning for warning in warnings(caplog)) == 1
 
 
-def test_a_folder_that_cannot_be_made_is_made_once_it_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_cannot_be_created_is_retried(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     path = tmp_path / "file" / "deep" / "audit.sqlite"
     with AuditStore(path, retry_s=FAST_S) as store:
@@ -604,7 +604,7 @@ def test_a_folder_that_cannot_be_made_is_made_once_it_can(tmp_path: Path, caplog
     assert second == "the audit is being written again; nothing is missing from it"
 
 
-def test_a_file_or_folder_that_goes_away_makes_room_for_a_new_one(path: Path) -> None:
+def test_a_removed_file_or_folder_is_created_again(path: Path) -> None:
     with AuditStore(path, retry_s=FAST_S) as store:
         store.record(performed(1))
         until_written(store)
@@ -617,7 +617,7 @@ def test_a_file_or_folder_that_goes_away_makes_room_for_a_new_one(path: Path) ->
     assert (queries(aside), queries(path)) == (["query 1"], ["query 3"])
 
 
-def test_a_table_that_vanishes_disturbs_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dropped_table_is_logged_once_and_counts_losses(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with AuditStore(path, capacity=1, retry_s=FAST_S) as store:
         store.record(performed(0))
         until_written(store)
@@ -666,7 +666,7 @@ def script(text: str, path: Path, name: str = "one") -> list[str]:
 
 
 @pytest.mark.parametrize("fresh", [True, False])
-def test_two_processes_write_one_file_and_nothing_is_lost(fresh: bool, path: Path) -> None:
+def test_two_processes_can_write_to_one_file(fresh: bool, path: Path) -> None:
     if not fresh:
         make(path)
     writers = [subprocess.Popen(script(WRITER, path, name)) for name in ("one", "two")]
@@ -687,7 +687,7 @@ while True:
 """
 
 
-def test_what_was_written_outlives_a_process_that_is_killed(path: Path) -> None:
+def test_written_entries_survive_a_killed_process(path: Path) -> None:
     with subprocess.Popen(script(KILLED, path), stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         told = [int(writer.stdout.readline()) for _ in range(20)][-1]
@@ -718,7 +718,7 @@ with AuditStore(path, capacity=3_000, retry_s=0.01) as store:
 """
 
 
-def test_a_disk_that_is_full_costs_what_cannot_be_held_until_there_is_room(path: Path) -> None:
+def test_a_full_disk_loses_only_entries_beyond_the_queue(path: Path) -> None:
     pytest.importorskip("resource", reason="a limit on the size of files is set as POSIX has it")
     ended = subprocess.run(script(FULL, path), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -760,7 +760,7 @@ with AuditStore(path, retry_s=0.01, patience_s=float(sys.argv[2])) as store:
 """
 
 
-def test_a_disk_that_is_full_again_is_told_again_and_what_is_then_lost_as_well(path: Path) -> None:
+def test_a_disk_that_fills_up_again_is_logged_again(path: Path) -> None:
     pytest.importorskip("resource", reason="a limit on the size of files is set as POSIX has it")
     ended = subprocess.run(script(FULL_AT_TIMES, path, "0"), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -771,7 +771,7 @@ def test_a_disk_that_is_full_again_is_told_again_and_what_is_then_lost_as_well(p
     assert given_up.startswith("1,000 operations are missing from the audit: ")
 
 
-def test_a_disk_with_some_space_at_times_is_one_problem_until_all_was_written_for_a_while(path: Path) -> None:
+def test_an_alternately_full_disk_is_logged_as_one_problem(path: Path) -> None:
     pytest.importorskip("resource", reason="a limit on the size of files is set as POSIX has it")
     ended = subprocess.run(script(FULL_AT_TIMES, path, "3600"), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -804,7 +804,7 @@ with AuditStore(path, capacity=2, retry_s=0.01) as store:
 @pytest.mark.parametrize(
     ("what", "reason"), [("file", "sqlite: the file is read-only"), ("folder", "attempt to write a readonly database")]
 )
-def test_what_may_not_be_written_is_written_once_it_may(what: str, reason: str, path: Path) -> None:
+def test_a_read_only_file_or_folder_is_retried_until_writable(what: str, reason: str, path: Path) -> None:
     make(path)
     ended = subprocess.run(script(READ_ONLY, path, what), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -819,7 +819,7 @@ def test_what_may_not_be_written_is_written_once_it_may(what: str, reason: str, 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_audit_is_read_while_it_is_written_and_its_reader_keeps_nobody_waiting(path: Path) -> None:
+def test_reading_a_snapshot_does_not_block_writing(path: Path) -> None:
     with AuditStore(path, max_bytes=1024 * 1024, patience_s=0.0) as store:
         store.record(performed(0))
         until_written(store)
@@ -832,7 +832,7 @@ def test_an_audit_is_read_while_it_is_written_and_its_reader_keeps_nobody_waitin
     assert len(entries(path)) == 100
 
 
-def test_a_reader_that_never_ends_cannot_make_the_file_grow_for_ever(path: Path) -> None:
+def test_an_endless_reader_cannot_grow_the_file_without_limit(path: Path) -> None:
     most = 1024 * 1024
     with AuditStore(path, max_bytes=most, capacity=20_000, retry_s=FAST_S) as store:
         store.record(performed(0))
@@ -849,7 +849,7 @@ def test_a_reader_that_never_ends_cannot_make_the_file_grow_for_ever(path: Path)
     assert queries(path)[-1] == "query 9999"
 
 
-def test_a_writer_that_hangs_does_not_keep_the_program_from_ending(path: Path) -> None:
+def test_a_hanging_writer_does_not_block_closing(path: Path) -> None:
     hanging = threading.Event()
 
     class Hanging(Raising):
