@@ -1,4 +1,4 @@
-"""One request with its whole answer for each operation, asked of a real crib, as `protocol.md` shows them."""
+"""Makes the request and the answer of each operation that `protocol.md` shows, with a real crib."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Json = Mapping[str, Any]
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 WIDTH = 110
-"""Columns of a line of JSON; what fits is not broken."""
+"""The maximum width of a line of JSON. A value that fits stays on one line."""
 
 EXCHANGES: tuple[tuple[str, Json], ...] = (
     ("list", {"path": ["Storage"]}),
@@ -35,7 +35,7 @@ EXCHANGES: tuple[tuple[str, Json], ...] = (
     ("call_tool", {"tool_id": "HANDLE", "arguments": {"prefix": "inv"}}),
     ("call_read_only_tool", {"tool_id": "HANDLE", "arguments": {"prefix": "inv"}}),
 )
-"""`HANDLE` stands for the one that the expansion gives."""
+"""`HANDLE` is replaced by the handle of the expansion."""
 
 MISTAKE: tuple[str, Json] = ("call_tool", {"tool_id": "HANDLE", "arguments": {"prefx": "inv"}})
 
@@ -61,7 +61,7 @@ def rename_symbol(project_root: str, symbol: str, new_name: str) -> int:
 
 
 def catalog() -> Toolcrib:
-    """Three tools of two trusted sources, in categories."""
+    """Returns a crib with three tools of two trusted sources, in categories."""
     storage, refactor = FunctionSource("storage"), FunctionSource("refactor")
     storage.add(list_buckets, metadata=ToolMetadata(tags=("storage",)), annotations=READS)
     storage.add(put_object, metadata=ToolMetadata(tags=("storage", "upload")))
@@ -78,7 +78,7 @@ def catalog() -> Toolcrib:
 
 
 def asked() -> list[tuple[str, Json, Json]]:
-    """Each operation with its arguments and its answer; the last two are the mistake, over MCP and over HTTP."""
+    """Returns each operation with arguments and answer. The last two are the mistake over MCP and HTTP."""
 
     async def main() -> list[tuple[str, Json, Json]]:
         done: list[tuple[str, Json, Json]] = []
@@ -103,12 +103,12 @@ def asked() -> list[tuple[str, Json, Json]]:
 
 
 def exchanges() -> str:
-    """The operations in Markdown."""
+    """Returns the operations as Markdown."""
     return "\n\n".join(_shown(*exchange) for exchange in asked()[:-2])
 
 
 def mistake() -> str:
-    """An error in both forms, in Markdown."""
+    """Returns an error in both forms as Markdown."""
     (operation, request, error), (_, _, problem) = asked()[-2:]
     parts = [
         f"`{operation}`, with a misspelt argument:",
@@ -134,7 +134,7 @@ def _block(value: Json) -> str:
 
 
 def pretty(value: object, indent: int = 0) -> str:
-    """JSON in lines of at most `WIDTH` columns, as far as its strings allow."""
+    """Formats JSON in lines of at most `WIDTH` columns. Only a long string makes a line longer."""
     flat = json.dumps(value, ensure_ascii=False)
     if indent + len(flat) <= WIDTH or not isinstance(value, dict | list) or not value:
         return flat

@@ -1,4 +1,4 @@
-"""The parts of the documentation that are made from the code: `python -m tests.docs.generate` writes them."""
+"""Generates the parts of the documentation that come from the code: `python -m tests.docs.generate` writes them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from toolcrib.sources.declared.http_endpoint import HTTP_KEYS
 from toolcrib.surfaces.http.problems import STATUSES
 
 WORDS = {"SIGNALS": ", ".join(f"`{name}`" for name in SIGNALS), "HINTS": ", ".join(HINTS)}
-"""What the docstrings of settings leave to the code, by the name in braces."""
+"""Values for names in braces in the docstrings of settings."""
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -99,12 +99,12 @@ def settings(known: Mapping[str, str]) -> Callable[[], str]:
 
 
 def fields_of(kind: Any) -> Callable[[], str]:
-    """The settings of `kind` with their docstrings and their defaults."""
+    """Returns a function that lists the settings of `kind` with docstrings and defaults."""
     return lambda: settings({field.name: _told(field, described(kind)[field.name]) for field in fields(kind)})()
 
 
 def described(kind: type) -> dict[str, str]:
-    """The docstring of each field of a class and of its bases. Python keeps them only in the source."""
+    """Returns the docstring of each field of a class and its bases, which are only in the source."""
     found: dict[str, str] = {}
     for each in reversed([each for each in kind.__mro__ if each is not object]):
         (body,) = ast.parse(inspect.getsource(each)).body
@@ -121,7 +121,7 @@ def described(kind: type) -> dict[str, str]:
 
 
 def _told(field: Field[Any], meaning: str) -> str:
-    """What a setting means, with its default in parentheses, except where the default is nothing."""
+    """Returns the meaning of a setting, with its default in parentheses if there is one."""
     default: Any = field.default
     match default:
         case bool():
@@ -180,7 +180,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "mistake": mistake,
     "lint rules": lint_rules,
 }
-"""By the name that stands in a page between `<!-- generated: NAME -->` and `<!-- end -->`."""
+"""Maps NAME in `<!-- generated: NAME -->` to the function that makes this part of a page."""
 
 BAR = "\\|"
 
@@ -190,7 +190,7 @@ _PART = re.compile(r"(<!-- generated: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOT
 
 
 def generated(text: str) -> str:
-    """A page with its parts made anew."""
+    """Returns a page with its generated parts replaced."""
     return _PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", text)
 
 
@@ -206,7 +206,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _shared(command: Command) -> list[str]:
-    """Those of the options that several commands have which this one takes."""
+    """Returns the common options that `command` accepts."""
     taken = {option for parameter in command.params for option in parameter.opts}
     return [option for option in ("-c", "--tools", "--json") if option in taken]
 

@@ -1,4 +1,4 @@
-"""The pages on ACP: their messages are those of the wire, their editor runs, and their bounds are the code's."""
+"""Tests for the pages on ACP: messages match the wire, the editor runs, and limits match the code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def shown(page: str, language: str) -> list[str]:
 
 
 def row(page: str, *cells: str) -> list[str]:
-    """The cells of the row of a table that begins with `cells`."""
+    """Returns the cells of the table row that begins with `cells`."""
     (found,) = [line for line in page.splitlines() if line.startswith(f"| {' | '.join(cells)} |")]
     return [cell.strip() for cell in found.strip("|").split("|")]
 
@@ -58,12 +58,12 @@ MESSAGES: list[dict[str, Any]] = [json.loads(text) for text in shown(DISCOVERY, 
 LISTED, CALLED, PREVIEWED = (
     next(each["result"] for each in MESSAGES if key in each.get("result", ())) for key in ("tools", "content", "diffs")
 )
-"""The answers: what the editor lists, what came of a call, what one would change."""
+"""The results of listing tools, of a call, and of a preview."""
 DEFS: Mapping[str, Any] = next(json.loads(text)["$defs"] for text in shown(DISCOVERY, "json") if '"$defs"' in text)
 
 
 def judged(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """What the page's schema says of each part of the extension that is among `messages`; names what was judged."""
+    """Checks each message of the extension with the schema of the page, and yields the names of what it checked."""
     methods: dict[Any, str] = {}
     for message in messages:
         method = message.get("method", "")
@@ -83,7 +83,7 @@ REQUESTS = ("discover_tools", "call_tool", "preview_tool")
 PARTS = {*REQUESTS, *(f"{request}_result" for request in REQUESTS), "tools_changed"}
 
 
-def test_the_messages_shown_are_those_that_the_schema_describes() -> None:
+def test_the_messages_on_the_page_match_its_schema() -> None:
     assert set(judged(MESSAGES)) == PARTS
     initialize = InitializeRequest.model_validate(MESSAGES[0]["params"])
     assert isinstance(initialize.client_capabilities, ClientCapabilities)
@@ -94,7 +94,7 @@ def test_the_messages_shown_are_those_that_the_schema_describes() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_goes_over_the_wire_is_what_the_schema_describes() -> None:
+async def test_the_messages_on_the_wire_match_the_schema_of_the_page() -> None:
     arguments = {"old_name": "saw", "new_name": "blade"}
     script = (
         expand("editor.rename_symbol"),
@@ -121,7 +121,7 @@ async def test_what_goes_over_the_wire_is_what_the_schema_describes() -> None:
         )
 
 
-def test_the_bounds_and_kinds_on_the_page_are_those_of_the_code() -> None:
+def test_the_limits_and_kinds_on_the_page_match_the_code() -> None:
     descriptor = DEFS["descriptor"]["properties"]
     assert descriptor["name"]["maxLength"] == MAX_NAME_CHARS
     assert descriptor["categories"]["maxItems"] == MAX_CATEGORIES
@@ -135,7 +135,7 @@ def test_the_bounds_and_kinds_on_the_page_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("name", PROTOCOL_TOOLS)
-def test_each_tool_of_the_protocol_stands_on_the_page_as_it_is(name: str) -> None:
+def test_each_protocol_tool_is_documented_correctly(name: str) -> None:
     tool = PROTOCOL_TOOLS[name]
     cells = row(DISCOVERY, f"`{name}`")
     required, _, others = cells[-1].partition(";")
@@ -146,7 +146,7 @@ def test_each_tool_of_the_protocol_stands_on_the_page_as_it_is(name: str) -> Non
 
 
 @pytest.mark.parametrize(("said", "after"), [("y", "blade"), ("n", "saw")])
-def test_the_editor_shown_renames_if_its_person_says_so(said: str, after: str, tmp_path: Path) -> None:
+def test_the_example_editor_renames_only_with_permission(said: str, after: str, tmp_path: Path) -> None:
     (editor,) = shown(DISCOVERY, "python")
     (script,) = [text for text in shown(DISCOVERY, "json") if text.startswith("[")]
     (tmp_path / "editor.py").write_text(editor)
@@ -168,7 +168,7 @@ def test_the_editor_shown_renames_if_its_person_says_so(said: str, after: str, t
     assert (project / "bench.py").read_text() == BEFORE.replace("saw", after)
 
 
-def test_the_editor_shown_hands_its_environment_on_and_shows_what_the_agent_complains_of(tmp_path: Path) -> None:
+def test_the_example_editor_forwards_environment_and_standard_error(tmp_path: Path) -> None:
     (editor,) = shown(DISCOVERY, "python")
     (tmp_path / "editor.py").write_text(editor)
     done = subprocess.run(
@@ -190,9 +190,9 @@ def test_the_editor_shown_hands_its_environment_on_and_shows_what_the_agent_comp
         ([expand("editor.saw"), turn(call("saw")), turn(text="You said no.")], nullcontext()),
         ([turn(text="Sawn, I say.")], pytest.raises(AssertionError)),
     ],
-    ids=["asks", "does not ask"],
+    ids=["asks permission", "does not ask"],
 )
-async def test_the_check_shown_passes_for_an_agent_that_asks_and_for_no_other(
+async def test_the_example_check_passes_only_for_an_agent_that_asks(
     script: list[dict[str, Any]], verdict: AbstractContextManager[Any], tmp_path: Path
 ) -> None:
     (code,) = shown(TESTING, "python")
@@ -204,13 +204,13 @@ async def test_the_check_shown_passes_for_an_agent_that_asks_and_for_no_other(
         await namespace["check"](agent, tmp_path)
 
 
-def test_every_way_to_set_a_fake_editor_up_stands_on_its_page() -> None:
+def test_every_parameter_of_the_fake_editor_is_documented() -> None:
     for name in signature(FakeAcpClient).parameters:
         assert f"`{name}`" in TESTING
 
 
 @pytest.mark.anyio
-async def test_the_script_shown_for_a_first_try_is_played_to_its_end() -> None:
+async def test_the_first_example_script_runs_to_its_end() -> None:
     (script,) = [json.loads(text) for text in shown(USING, "json") if text.startswith("[")]
     client = FakeAcpClient(read_text_file=True)
     async with talking(client, script):
@@ -219,14 +219,14 @@ async def test_the_script_shown_for_a_first_try_is_played_to_its_end() -> None:
     assert [each.status for each in answer.tool_calls.values()] == ["completed", "completed"]
 
 
-def test_every_stop_reason_and_mode_stands_on_the_page() -> None:
+def test_every_stop_reason_and_mode_is_documented() -> None:
     for reason in get_args(StopReason):
         assert row(USING, f"`{reason}`")
     for mode in MODES:
         assert f"**{mode.name}** (`{mode.id}`)" in USING
 
 
-def test_the_settings_shown_for_editors_start_an_agent_of_this_model_and_configuration() -> None:
+def test_the_documented_editor_settings_pass_model_and_configuration() -> None:
     settings = [json.loads(text) for text in shown(USING, "json") if "agent_servers" in text]
     assert len(settings) == 2
     for each in settings:

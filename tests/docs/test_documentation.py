@@ -1,4 +1,4 @@
-"""The documentation: its code runs, its lists are complete, its links lead somewhere."""
+"""Tests that code in the documentation runs, lists are complete, and links have targets."""
 
 import ast
 import json
@@ -50,12 +50,12 @@ def page(name: str) -> str:
     return (ROOT / "docs" / name).read_text()
 
 
-def test_the_readme_shows_the_examples_as_they_stand() -> None:
+def test_the_readme_shows_the_example_files_unchanged() -> None:
     shown = blocks(ROOT / "README.md", "python")
     assert shown == [(ROOT / "examples" / name).read_text() for name in ("library.py", "loop.py")]
 
 
-def test_the_library_example_finds_expands_and_calls(tmp_path: Path) -> None:
+def test_the_library_example_finds_expands_and_calls_a_tool(tmp_path: Path) -> None:
     servers = {"faulty": {"command": sys.executable, "args": [str(FAULTY)]}}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     example = ROOT / "examples" / "library.py"
@@ -69,7 +69,7 @@ def test_the_library_example_finds_expands_and_calls(tmp_path: Path) -> None:
 
 
 @pytest.mark.holds("interaction.five-steps", "operations.every-way")
-def test_the_protocols_own_example_renames_a_symbol_through_python_mcp_and_http() -> None:
+def test_the_protocol_example_renames_a_symbol_over_python_mcp_and_http() -> None:
     example = ROOT / "examples" / "rename_symbol.py"
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -79,7 +79,7 @@ def test_the_protocols_own_example_renames_a_symbol_through_python_mcp_and_http(
         assert steps[-1].strip() == "changed files: 2"
 
 
-def test_the_example_of_a_loop_runs_wherever_it_is_copied(tmp_path: Path) -> None:
+def test_the_loop_example_runs_in_any_folder(tmp_path: Path) -> None:
     _, loop = blocks(ROOT / "README.md", "python")
     (tmp_path / "loop.py").write_text(loop)
     words = [sys.executable, "loop.py"]
@@ -87,7 +87,7 @@ def test_the_example_of_a_loop_runs_wherever_it_is_copied(tmp_path: Path) -> Non
     assert (done.stdout, done.stderr) == ("4.5\n", "")
 
 
-def test_the_readme_names_every_extra() -> None:
+def test_the_readme_lists_every_extra() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     table = (ROOT / "README.md").read_text().partition("| Extra | For |")[2].partition("## ")[0]
     rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
@@ -95,7 +95,7 @@ def test_the_readme_names_every_extra() -> None:
     assert named == {*extras}
 
 
-def test_the_example_of_an_editor_shows_each_rung_and_renames_a_symbol_on_disk() -> None:
+def test_the_editor_example_shows_each_way_to_offer_tools() -> None:
     words = [sys.executable, "examples/acp_tool_discovery.py"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -130,26 +130,26 @@ def test_python_on_a_page_compiles_and_its_imports_exist(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [*PAGES, *sorted((ROOT / "examples").glob("*.py"))], ids=lambda path: path.name)
-def test_what_toolcrib_exports_is_shown_imported_from_there(path: Path) -> None:
+def test_examples_import_exported_names_from_toolcrib(path: Path) -> None:
     codes = blocks(path, "python") if path.suffix == ".md" else [path.read_text()]
     imports = [node for code in codes for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
     inner = {name.name for node in imports if (node.module or "").startswith("toolcrib.") for name in node.names}
     assert not inner & set(toolcrib.__all__)
 
 
-def test_what_the_pages_tell_people_to_write_is_exported() -> None:
+def test_types_that_users_implement_are_exported() -> None:
     named = {"Policy", "Permissions", "Subject", "Recorder", "OperationPerformed"}
     assert named <= set(toolcrib.__all__)
     for name in toolcrib.__all__:
         assert getattr(toolcrib, name) is not None
 
 
-def test_the_readme_leads_to_every_page() -> None:
+def test_the_readme_links_to_every_page() -> None:
     linked = set(re.findall(r"\(docs/([a-z-]+\.md)", (ROOT / "README.md").read_text()))
     assert linked == {path.name for path in (ROOT / "docs").glob("*.md")}
 
 
-def test_the_page_on_dependencies_names_every_one_that_is_asked_for() -> None:
+def test_the_dependencies_page_names_every_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
     groups += project["dependency-groups"].values()
@@ -158,14 +158,14 @@ def test_the_page_on_dependencies_names_every_one_that_is_asked_for() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_check_shown_for_a_source_of_your_own_passes() -> None:
+async def test_the_check_on_the_sources_page_passes() -> None:
     code = next(block for block in blocks(ROOT / "docs" / "sources.md", "python") if "check_source" in block)
     namespace: dict[str, object] = {}
     exec(code, namespace)
     await namespace["check"]()  # type: ignore[operator]  # pyright: ignore
 
 
-def test_the_prompt_text_shown_is_what_the_code_beside_it_writes() -> None:
+def test_the_prompt_text_page_shows_the_output_of_its_code() -> None:
     (code,) = blocks(ROOT / "docs" / "prompt-text.md", "python")
     (shown,) = blocks(ROOT / "docs" / "prompt-text.md", "text")
     namespace: dict[str, object] = {}
@@ -174,7 +174,7 @@ def test_the_prompt_text_shown_is_what_the_code_beside_it_writes() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_the_page_on_capabilities_sets_up_is_missing_with_the_remedies(
+async def test_the_capabilities_page_example_reports_missing_capabilities_with_remedies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -194,7 +194,7 @@ async def test_what_the_page_on_capabilities_sets_up_is_missing_with_the_remedie
     assert [each.name for each in config.capabilities] == ["docker", "registry", "database"]
 
 
-def test_the_page_on_embeddings_shows_models_and_a_manifest_that_are_read(tmp_path: Path) -> None:
+def test_the_embeddings_page_shows_valid_models_and_manifest(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     folder, manifest, endpoint = (json.loads(text) for text in blocks(ROOT / "docs" / "embeddings.md", "json"))
     read = [
@@ -205,18 +205,18 @@ def test_the_page_on_embeddings_shows_models_and_a_manifest_that_are_read(tmp_pa
     assert [each.name for each in Manifest.read(path).files] == ["model.onnx", "tokenizer.json"]
 
 
-def test_the_page_on_evaluation_shows_the_requests_that_it_asks() -> None:
+def test_the_evaluation_page_shows_the_queries_of_the_example() -> None:
     (shown,) = blocks(ROOT / "docs" / "evaluation.md", "jsonl")
     assert shown == (ROOT / "examples" / "evaluation" / "queries.jsonl").read_text()
 
 
-def test_the_drift_shown_is_what_its_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_drift_page_shows_the_output_of_its_code(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = blocks(ROOT / "docs" / "drift.md", "python")
     exec(code, {})
     assert f"```\n{capsys.readouterr().out}```" in page("drift.md")
 
 
-def test_the_registry_shown_tells_what_its_page_says() -> None:
+def test_the_registry_page_examples_give_the_documented_results() -> None:
     (code,) = blocks(ROOT / "docs" / "registry.md", "python")
     namespace: dict[str, object] = {}
     exec(code, namespace)
@@ -231,7 +231,7 @@ def test_the_registry_shown_tells_what_its_page_says() -> None:
 
 
 @pytest.mark.anyio
-async def test_after_each_step_of_the_migration_guide_the_tools_can_be_called(
+async def test_tools_can_be_called_after_each_migration_step(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before, register, call, function, bundle, listener = blocks(ROOT / "docs" / "migrating.md", "python")
@@ -257,7 +257,7 @@ async def test_after_each_step_of_the_migration_guide_the_tools_can_be_called(
     assert capsys.readouterr().out == "gone: functions.clock\n"
 
 
-def test_the_discovery_plugin_shown_finds_what_it_says_and_what_it_finds_is_called() -> None:
+def test_the_discovery_plugin_example_finds_and_calls_a_tool() -> None:
     (code,) = blocks(ROOT / "docs" / "discovery-plugin.md", "python")
     (shown,) = blocks(ROOT / "docs" / "discovery-plugin.md", "json")
     namespace: dict[str, object] = {}
@@ -265,7 +265,7 @@ def test_the_discovery_plugin_shown_finds_what_it_says_and_what_it_finds_is_call
     assert namespace["told"] == [shown.strip(), "functions.file_bug", "filed: It squeaks"]
 
 
-def test_the_bundle_shown_gives_what_the_page_says() -> None:
+def test_the_bundles_page_examples_give_the_documented_results() -> None:
     (code,) = blocks(ROOT / "docs" / "bundles.md", "python")
     namespace: dict[str, object] = {}
     exec(code, namespace)
@@ -275,7 +275,7 @@ def test_the_bundle_shown_gives_what_the_page_says() -> None:
     assert [bundle.name for bundle in config.bundles] == ["coding", "reading"]
 
 
-def test_what_the_page_on_registrations_keeps_is_there_again_and_its_document_can_be_imported(
+def test_the_registrations_page_examples_store_and_import_tools(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -292,7 +292,7 @@ def test_what_the_page_on_registrations_keeps_is_there_again_and_its_document_ca
     assert joined(Config(Path("mcp.json")), rows).passed_over == ()
 
 
-def test_the_sections_shown_are_rendered_and_read_as_their_page_says() -> None:
+def test_the_sections_page_shows_the_output_of_its_code() -> None:
     code, rule = blocks(ROOT / "docs" / "sections.md", "python")
     namespace: dict[str, Any] = {}
     exec(code, namespace)
@@ -305,7 +305,7 @@ def test_the_sections_shown_are_rendered_and_read_as_their_page_says() -> None:
     exec(rule, {"Paper": make_dataclass("Paper", [("pages", int)], frozen=True)})
 
 
-def test_the_page_on_pins_drops_the_result_of_a_tool_that_left_and_its_policy_shows_nothing_unapproved() -> None:
+def test_the_pins_page_examples_give_the_documented_results() -> None:
     (code,) = blocks(ROOT / "docs" / "pins.md", "python")
     namespace: dict[str, Any] = {}
     exec(code, namespace)
@@ -314,7 +314,7 @@ def test_the_page_on_pins_drops_the_result_of_a_tool_that_left_and_its_policy_sh
     assert parse_config(shown, Path("mcp.json"), {}).pins == PinPolicy(unpinned=Verdict.QUARANTINE)
 
 
-def test_the_loop_shown_answers_what_its_page_says_and_goes_on_where_it_was_saved() -> None:
+def test_the_loops_page_examples_answer_and_resume() -> None:
     code, names, going_on = blocks(ROOT / "docs" / "loops.md", "python")
     namespace: dict[str, Any] = {}
     exec(code, namespace)
@@ -344,7 +344,7 @@ def test_the_loop_shown_answers_what_its_page_says_and_goes_on_where_it_was_save
     ]
 
 
-def test_the_tables_on_loops_name_every_adapter_delivery_budget_and_event() -> None:
+def test_the_loops_page_lists_every_adapter_delivery_budget_and_event() -> None:
     named = re.findall(r"^\| `(\w[\w-]*)", page("loops.md"), re.MULTILINE)
     fields = [field.name for field in dataclass_fields(toolcrib.InnerLoopConfig)]
     events = [event.__name__ for event in get_args(ConversationEvent)]
@@ -353,7 +353,7 @@ def test_the_tables_on_loops_name_every_adapter_delivery_budget_and_event() -> N
 
 
 @pytest.mark.anyio
-async def test_the_toolset_shown_for_pydantic_ai_finds_expands_calls_searches_and_asks(
+async def test_the_pydantic_ai_examples_search_expand_call_and_ask(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     example, searching, approval, inline, *_ = blocks(ROOT / "docs" / "pydantic-ai.md", "python")
@@ -362,7 +362,7 @@ async def test_the_toolset_shown_for_pydantic_ai_finds_expands_calls_searches_an
     assert f"`{await shown['ask']('What is the fee for three days?')}`" in page("pydantic-ai.md")
 
     def calling(name: str, **given: Any) -> Any:
-        """Calls it once, and says what came of it."""
+        """Returns a model that calls a tool once and answers with its result."""
 
         def played(messages: list[Any], info: object) -> Any:
             *_, last = messages[-1].parts
@@ -399,7 +399,7 @@ async def test_the_toolset_shown_for_pydantic_ai_finds_expands_calls_searches_an
 
 
 @pytest.mark.anyio
-async def test_the_toolsets_shown_for_an_editor_have_its_tools_and_the_script_shown_is_played() -> None:
+async def test_the_pydantic_ai_editor_and_script_examples_run() -> None:
     *_, editors, scripted = blocks(ROOT / "docs" / "pydantic-ai.md", "python")
     shown: dict[str, Any] = {}
     exec(editors, shown)
@@ -420,7 +420,7 @@ async def test_the_toolsets_shown_for_an_editor_have_its_tools_and_the_script_sh
 
 
 @pytest.mark.anyio
-async def test_the_loops_shown_for_ones_own_ask_real_sdks_and_answer_their_calls(
+async def test_the_own_loop_examples_work_with_real_sdks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import anthropic
@@ -470,8 +470,8 @@ def test_json_on_a_page_parses(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_links_on_a_page_lead_to_a_file(path: Path) -> None:
-    words = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)  # `Kind[Of](...)` in code is no link
+def test_links_on_a_page_point_to_existing_files(path: Path) -> None:
+    words = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)  # `Kind[Of](...)` in code is not a link
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", words):
         assert (path.parent / target).exists(), target
 
@@ -490,20 +490,20 @@ def test_modules_that_a_page_names_exist(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_what_is_made_from_the_code_is_as_the_code_has_it(path: Path) -> None:
+def test_generated_parts_of_a_page_are_up_to_date(path: Path) -> None:
     assert generated(path.read_text()) == path.read_text(), "`make docs` writes it anew"
 
 
-def test_every_part_that_can_be_made_stands_on_a_page() -> None:
+def test_every_generated_part_is_used_on_a_page() -> None:
     shown = {name for path in PAGES for name in re.findall("<!-- generated: (.*) -->", path.read_text())}
     assert shown == PARTS.keys()
 
 
-def test_the_published_schema_is_that_of_the_code() -> None:
+def test_the_published_schema_matches_the_code() -> None:
     assert SCHEMA_FILE.read_text() == schema_file(), "`make docs` writes it anew"
 
 
-def test_the_configuration_shown_is_read_without_complaint() -> None:
+def test_the_documented_configurations_are_valid() -> None:
     (shown,) = blocks(ROOT / "docs" / "configuration.md", "json")
     config = parse_config(shown, Path("mcp.json"), {"TRACKER_TOKEN": "t"})
     assert [server.problem for server in config.servers] == [None, None, None]
