@@ -185,8 +185,8 @@ async def test_concurrent_registrations_are_all_stored(config: Path) -> None:
     async with served(config) as client:
         async with anyio.create_task_group() as adders:
             for number in range(4):
-                adders.start_soon(anyio.run_process, [*command, f"ops.n{number}", "--", "df"])
-        found = [f"ops.n{number}" for number in range(4)]
+                adders.start_soon(anyio.run_process, [*command, f"ops.free_room_{number}", "--", "df"])
+        found = [f"ops.free_room_{number}" for number in range(4)]
         await until_found(lambda: ask(client, "search_tools", query="free room on a disk"), *found)
 
 
