@@ -1,4 +1,4 @@
-"""What of a schema binds a call, and its words."""
+"""Contracts: the part of a schema that constrains calls, without its descriptions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def changed(**parts: Any) -> Json:
     return {**copy.deepcopy(SCHEMA), **parts}
 
 
-def test_words_are_left_out_wherever_a_schema_stands_and_nowhere_else() -> None:
+def test_words_are_removed_from_schemas_but_not_from_values() -> None:
     schema = changed(examples=[{}], required=["title"], default={"title": "x"})
 
     assert without(schema, WORDS) == {
@@ -57,9 +57,9 @@ def test_words_are_left_out_wherever_a_schema_stands_and_nowhere_else() -> None:
         changed(**{"$schema": "http://json-schema.org/draft-07/schema#"}),
         changed(**{"$schema": "https://json-schema.org/draft/2020-12/schema"}),
     ],
-    ids=["words", "key order", "without what nothing refers to", "target renamed", "draft 7", "2020-12"],
+    ids=["words", "key order", "without an unused definition", "target renamed", "draft 7", "2020-12"],
 )
-def test_schemas_that_bind_alike_have_one_contract(alike: Json) -> None:
+def test_equivalent_schemas_have_equal_contracts(alike: Json) -> None:
     assert contract_of(alike) == contract_of(SCHEMA)
 
 
@@ -76,11 +76,11 @@ def test_schemas_that_bind_alike_have_one_contract(alike: Json) -> None:
     ],
     ids=["target swapped", "target replaced", "target changed", "a property", "a default", "draft 4", "an id"],
 )
-def test_schemas_that_may_bind_otherwise_have_two(other: Json) -> None:
+def test_schemas_that_may_accept_different_values_have_different_contracts(other: Json) -> None:
     assert contract_of(other) != contract_of(SCHEMA)
 
 
-def test_a_cycle_is_followed_once() -> None:
+def test_a_cyclic_reference_is_followed_once() -> None:
     def tree(leaf: str) -> Json:
         node = {"type": "object", "properties": {"below": {"$ref": "#/$defs/Node"}, "leaf": {"type": leaf}}}
         return {"$ref": "#/$defs/Node", "$defs": {"Node": node}}
@@ -95,15 +95,15 @@ def test_a_cycle_is_followed_once() -> None:
 @pytest.mark.parametrize(
     "words",
     [{"examples": [{"type": "string"}]}, {"x-note": {"description": "x"}}],
-    ids=["a word that is a target", "a keyword nobody knows"],
+    ids=["a word that is a target", "an unknown keyword"],
 )
-def test_words_that_may_bind_are_kept(words: Json) -> None:
+def test_words_that_may_constrain_values_are_not_removed(words: Json) -> None:
     schema = {"properties": {"a": {"$ref": "#/examples/0"}} if "examples" in words else {}, **words}
 
     assert without(schema, WORDS) == schema
 
 
-def test_what_is_too_deep_is_a_contract_as_a_whole() -> None:
+def test_a_schema_that_is_too_deep_is_its_own_contract() -> None:
     deep: Json = {"type": "string", "title": "Deep"}
     for _ in range(1_000):
         deep = {"properties": {"a": deep}}
@@ -112,7 +112,7 @@ def test_what_is_too_deep_is_a_contract_as_a_whole() -> None:
     assert list(words_of(deep)) == []
 
 
-def test_many_names_for_one_large_part_are_not_followed_for_ever() -> None:
+def test_many_spellings_of_one_reference_are_not_followed_endlessly() -> None:
     large: Json = {f"p{number}": {"type": "string"} for number in range(2_000)}
     refers = [
         {

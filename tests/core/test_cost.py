@@ -1,4 +1,4 @@
-"""How much work a value may be to a schema is known beforehand, and is never more than was said."""
+"""The cost of validating a value is estimated before validation, and the estimate is an upper bound."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(LEAVES | REFERENCES, _larger, max
 
 @st.composite
 def documents(draw: st.DrawFn) -> Json:
-    """Schemas that refer to parts of themselves."""
+    """Schemas with references to parts of themselves."""
     c = {"$anchor": "c", "anyOf": [draw(SCHEMAS)]}
     return {**draw(_larger(SCHEMAS)), "$defs": {"a": draw(SCHEMAS), "b": draw(SCHEMAS), "c": c}}
 
@@ -75,7 +75,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 def errors_in(errors: Iterable[jsonschema_rs.ValidationError]) -> int:
-    """How many errors there are, those that led to others included."""
+    """The number of errors, including nested errors of alternatives."""
     count = 0
     for error in errors:
         count += 1
@@ -102,7 +102,7 @@ def compiled(document: Json) -> Schema | None:
 
 @settings(max_examples=300)
 @given(documents(), VALUES)
-def test_there_are_never_more_errors_than_units_of_work(document: Json, value: object) -> None:
+def test_the_number_of_errors_never_exceeds_the_estimated_cost(document: Json, value: object) -> None:
     if (schema := compiled(document)) is None:
         return
     cost = schema.cost.of(value, MAX_JUDGED)
@@ -112,7 +112,7 @@ def test_there_are_never_more_errors_than_units_of_work(document: Json, value: o
 
 @settings(max_examples=300)
 @given(documents(), VALUES)
-def test_there_are_violations_exactly_where_a_value_does_not_match(document: Json, value: object) -> None:
+def test_there_are_violations_exactly_if_a_value_is_invalid(document: Json, value: object) -> None:
     if (schema := compiled(document)) is None or schema.cost.of(value, MAX_JUDGED) > MAX_JUDGED:
         return
     is_valid = jsonschema_rs.validator_for(document).is_valid(value)
@@ -123,7 +123,7 @@ def test_there_are_violations_exactly_where_a_value_does_not_match(document: Jso
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=6), st.integers(0, 4))
-def test_the_place_that_is_found_is_the_one_that_is_wrong(steps: list[int], beside: int) -> None:
+def test_a_violation_has_the_path_of_the_invalid_value(steps: list[int], beside: int) -> None:
     schema: Json = {"type": "string"}
     value: object = 1
     for step in reversed(steps):
@@ -150,13 +150,13 @@ def listed(times: int, inside: object) -> object:
     return inside
 
 
-def test_what_doubles_with_each_level_costs_twice_as_much_with_each() -> None:
+def test_the_cost_of_a_doubling_schema_doubles_with_each_level() -> None:
     costs = [Cost(chained(30)).of(listed(times, 1), math.inf) for times in range(2, 20)]
 
     assert all(1.5 < after / before < 3 for before, after in pairwise(costs))
 
 
-def test_a_value_costs_more_the_more_there_is_of_it() -> None:
+def test_a_larger_value_costs_more() -> None:
     cost = Cost({"items": {"anyOf": [{"const": 1}, {"type": "string"}]}})
 
     assert cost.of([1] * 1_000, math.inf) < 100_000
@@ -165,14 +165,14 @@ def test_a_value_costs_more_the_more_there_is_of_it() -> None:
 
 
 @pytest.mark.parametrize("keyword", ["dependentRequired", "dependencies"])
-def test_keys_that_other_keys_require_cost_as_much_as_required_ones(keyword: str) -> None:
+def test_keys_required_by_other_keys_cost_as_much_as_required_keys(keyword: str) -> None:
     names = [f"q{number}" for number in range(200)]
     required = Cost({"required": names * 200}).of({}, math.inf)
 
     assert Cost({keyword: {f"k{number}": names for number in range(200)}}).of({}, math.inf) >= required
 
 
-def test_what_a_schema_does_not_look_into_costs_nothing() -> None:
+def test_parts_of_a_value_that_the_schema_ignores_cost_nothing() -> None:
     cost = Cost({"type": "object", "properties": {"a": {"type": "object"}}})
     shallow = cost.of({"a": {}}, math.inf)
 
@@ -184,7 +184,7 @@ def test_what_a_schema_does_not_look_into_costs_nothing() -> None:
     [({"uniqueItems": True}, listed(3, 1)), ({"items": {"multipleOf": 0.0001}}, 1.1)],
     ids=["comparing all with all", "exact division"],
 )
-def test_a_keyword_that_takes_longer_costs_more(document: Json, item: object) -> None:
+def test_an_expensive_keyword_costs_more(document: Json, item: object) -> None:
     assert Cost(document).of([item] * 10, math.inf) < MAX_EXPLAINED
     assert Cost(document).of([item] * 25_000, MAX_JUDGED) == math.inf
 
@@ -197,9 +197,9 @@ def test_a_keyword_that_takes_longer_costs_more(document: Json, item: object) ->
         {"$ref": "#/$defs/none"},
         {"allOf": [{"anyOf": [{"const": n} for n in range(MAX_ENTRIES)]}]},
     ],
-    ids=["elsewhere", "an anchor that is not there", "a place that is not there", "too large"],
+    ids=["elsewhere", "an unknown anchor", "an unknown path", "too large"],
 )
-def test_a_schema_that_cannot_be_measured_is_too_much_work_for_any_value(document: Json) -> None:
+def test_a_schema_that_cannot_be_estimated_has_infinite_cost(document: Json) -> None:
     assert Cost(document).of(1, math.inf) == math.inf
 
 
@@ -212,11 +212,11 @@ def test_a_schema_that_cannot_be_measured_is_too_much_work_for_any_value(documen
     ],
     ids=["a decoy at the root", "a decoy `$id`", "a decoy anchor"],
 )
-def test_a_reference_that_a_decoy_may_hide_is_too_much_work(document: Json) -> None:
+def test_a_reference_that_a_decoy_may_hide_has_infinite_cost(document: Json) -> None:
     assert Cost(document).of({"a": 1}, math.inf) == math.inf
 
 
-def test_a_recursive_reference_costs_what_the_root_costs_whatever_it_says() -> None:
+def test_a_recursive_reference_costs_as_much_as_the_root() -> None:
     root = {"type": "object", "required": ["x"] * 100}
     costs = [
         Cost({**root, "properties": {"a": {"$recursiveRef": said}}, "$defs": {"b": {}}}).of({"a": {}}, math.inf)
@@ -226,7 +226,7 @@ def test_a_recursive_reference_costs_what_the_root_costs_whatever_it_says() -> N
     assert costs[0] == costs[1]
 
 
-def test_a_pattern_that_looks_around_costs_the_square_of_the_text() -> None:
+def test_a_pattern_with_lookaround_costs_the_square_of_the_length() -> None:
     around = Cost({"pattern": "^(?!x)"})
     straight = Cost({"pattern": "^[^x]"})
 
@@ -235,7 +235,7 @@ def test_a_pattern_that_looks_around_costs_the_square_of_the_text() -> None:
     assert around.of("a" * 10_000, math.inf) > MAX_JUDGED
 
 
-def test_what_the_wire_tells_of_violations_is_short() -> None:
+def test_violations_are_shortened_on_the_wire() -> None:
     long = "x" * 10_000
     many = [Violation(f"/{long}", long, "enum", allowed=(long,) * 50, nearest=long) for _ in range(8)]
 

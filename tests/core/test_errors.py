@@ -1,4 +1,4 @@
-"""One family of errors, and its form on the wire."""
+"""The error classes, and their form on the wire."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from toolcrib.core.errors import ErrorCode, NextAction, RateLimited, SourceUnava
 FAMILY = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ToolcribError)]
 
 
-def test_every_code_has_one_error_and_every_other_error_is_a_kind_of_one() -> None:
+def test_every_error_code_has_exactly_one_error_class() -> None:
     codes = [kind.code for kind in FAMILY if "code" in vars(kind)]
     assert all(hasattr(kind, "code") for kind in FAMILY if kind is not ToolcribError)
 
     assert sorted(codes) == sorted(ErrorCode)
 
 
-def test_an_error_says_what_is_known_and_always_whether_trying_again_can_help() -> None:
+def test_an_error_on_the_wire_always_says_whether_it_is_retryable() -> None:
     assert ToolNotFound("There is none.").to_wire() == {
         "error": {"code": "TOOL_NOT_FOUND", "message": "There is none.", "retryable": False}
     }
 
 
-def test_hints_next_action_and_details_travel_along() -> None:
+def test_hints_next_action_and_details_are_part_of_the_wire_form() -> None:
     error = ToolNotFound(
         "There is none.",
         hints=["Look."],
@@ -42,7 +42,7 @@ def test_hints_next_action_and_details_travel_along() -> None:
     }
 
 
-def test_when_to_come_back_is_told_where_it_is_known_and_nowhere_else() -> None:
+def test_the_retry_delay_is_included_only_if_it_is_known() -> None:
     assert "details" not in SourceUnavailable("It is gone.").to_wire()["error"]
     gone = SourceUnavailable("It is gone.", retry_after_s=2.5)
     fast = RateLimited("Too fast.", retry_after_s=0.1)
@@ -50,10 +50,10 @@ def test_when_to_come_back_is_told_where_it_is_known_and_nowhere_else() -> None:
         {"retry_after_s": 2.5},
         {"retry_after_s": 0.1},
     ]
-    assert fast.retryable, "what was refused ran nothing"
+    assert fast.retryable, "a refused call did not run"
 
 
-def test_an_error_reads_as_its_message() -> None:
+def test_the_string_of_an_error_is_its_message() -> None:
     assert str(ToolNotFound("There is none.")) == "There is none."
 
 

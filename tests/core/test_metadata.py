@@ -1,4 +1,4 @@
-"""Metadata as JSON: what is written is read again, and what is wrong is named with its place."""
+"""Metadata as JSON: round trips, and errors that name the path of an invalid value."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ METADATA = st.builds(
 
 
 @given(METADATA)
-def test_what_is_written_is_read_again_also_as_text(metadata: ToolMetadata) -> None:
+def test_metadata_survives_a_round_trip_through_json(metadata: ToolMetadata) -> None:
     wire = metadata.to_wire()
 
     assert ToolMetadata.from_wire(wire) == metadata
@@ -54,18 +54,18 @@ def test_what_is_written_is_read_again_also_as_text(metadata: ToolMetadata) -> N
 
 
 @given(METADATA)
-def test_only_what_differs_from_the_defaults_is_written(metadata: ToolMetadata) -> None:
+def test_only_values_that_differ_from_the_defaults_are_written(metadata: ToolMetadata) -> None:
     written = metadata.to_wire().keys()
 
     assert written == {key for key in KEYS if getattr(metadata, key) != getattr(NO_METADATA, key)}
 
 
-def test_every_member_has_a_key_and_every_key_its_explanation() -> None:
+def test_every_field_has_a_key_with_an_explanation() -> None:
     assert [field.name for field in fields(ToolMetadata)] == [*KEYS]
     assert all(KEYS.values())
 
 
-def test_what_is_written_has_the_shape_that_people_write() -> None:
+def test_written_metadata_has_the_documented_form() -> None:
     metadata = ToolMetadata(
         category=("vcs", "write"),
         optionality=Optionality.CONDITIONAL,
@@ -87,7 +87,7 @@ def test_what_is_written_has_the_shape_that_people_write() -> None:
     }
 
 
-def test_a_lone_text_is_a_list_of_one_and_null_is_as_nothing() -> None:
+def test_a_single_string_is_a_list_of_one_and_null_counts_as_missing() -> None:
     read = ToolMetadata.from_wire(
         {"category": "vcs", "tags": "slow", "aliases": None, "optionality": None, "risk": None}
     )
@@ -129,7 +129,7 @@ WRONG: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(("wire", "complaint"), WRONG, ids=[repr(wire)[:60] for wire, _ in WRONG])
-def test_what_cannot_be_read_is_named_with_its_place(wire: object, complaint: str) -> None:
+def test_an_invalid_value_is_reported_with_its_path(wire: object, complaint: str) -> None:
     with pytest.raises(InvalidTool) as refused:
         ToolMetadata.from_wire(wire)
 

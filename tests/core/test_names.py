@@ -1,4 +1,4 @@
-"""Names under which tools stand in a model's own list."""
+"""Names of tools in the tool list of a model."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from toolcrib.core.tools import Tool
 
 ACCEPTED = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,62}")
 
-ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=100)  # half surrogate pairs too
+ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=100)  # includes unpaired surrogates
 NAME = st.one_of(ANY_TEXT, st.text("aAbB_-é", max_size=4), st.text("x_", min_size=55, max_size=70))
 TOOLS = st.lists(st.builds(Tool, st.one_of(ANY_TEXT, st.text("aA_é3", max_size=2)), NAME), max_size=12)
 
 
 @given(TOOLS)
-def test_every_tool_has_a_name_that_every_client_takes_and_no_two_have_the_same(tools: list[Tool]) -> None:
+def test_every_tool_has_a_valid_and_unique_name(tools: list[Tool]) -> None:
     names = model_names(tools)
 
     assert names.keys() == {tool.id for tool in tools}
@@ -31,7 +31,7 @@ def test_a_name_does_not_depend_on_the_order_of_tools(tools: list[Tool]) -> None
     assert model_names(tools) == model_names(reversed(tools))
 
 
-def test_a_name_that_is_accepted_and_free_stays_plain() -> None:
+def test_a_valid_and_unique_name_is_used_unchanged() -> None:
     assert model_names([Tool("git", "commit"), Tool("git", "log-all")]) == {
         "git.commit": "git__commit",
         "git.log-all": "git__log-all",
@@ -40,13 +40,13 @@ def test_a_name_that_is_accepted_and_free_stays_plain() -> None:
     assert model_names([longest])[longest.id] == "s__" + "x" * 60
 
 
-def test_what_only_an_odd_name_resembles_stays_plain() -> None:
-    kelvin = Tool("s", "\u212a")  # its lower case is an ordinary k
+def test_a_valid_name_is_not_changed_because_of_a_similar_invalid_name() -> None:
+    kelvin = Tool("s", "\u212a")  # its lower case is the ordinary letter k
 
     assert model_names([kelvin, Tool("s", "k")])["s.k"] == "s__k"
 
 
-def test_names_that_differ_only_in_case_both_carry_a_hash() -> None:
+def test_names_that_differ_only_in_case_both_contain_a_hash() -> None:
     names = model_names([Tool("git", "Log"), Tool("git", "log"), Tool("git", "tag")])
 
     assert re.fullmatch(r"git__?_[0-9a-f]{6}__?Log", names["git.Log"])
@@ -54,14 +54,14 @@ def test_names_that_differ_only_in_case_both_carry_a_hash() -> None:
     assert names["git.tag"] == "git__tag"
 
 
-def test_one_plain_name_of_two_tools_is_given_to_neither() -> None:
+def test_a_plain_name_shared_by_two_tools_is_used_for_neither() -> None:
     names = model_names([Tool("a", "b__c"), Tool("a__b", "c")])
 
     assert "a__b__c" not in names.values()
     assert len(set(names.values())) == 2
 
 
-def test_a_name_made_to_look_like_another_tools_hashed_one_takes_nothing_from_it() -> None:
+def test_a_name_that_imitates_a_hashed_name_cannot_displace_it() -> None:
     odd = Tool("s", "get it")
     copycat = Tool("s", model_names([odd])[odd.id].removeprefix("s__"))
 
@@ -71,13 +71,13 @@ def test_a_name_made_to_look_like_another_tools_hashed_one_takes_nothing_from_it
     assert names[odd.id] != names[copycat.id]
 
 
-def test_thousands_of_names_that_differ_only_in_what_is_not_accepted_stay_apart() -> None:
+def test_thousands_of_names_with_only_invalid_characters_are_unique() -> None:
     tools = [Tool("s", chr(0x4E00 + number)) for number in range(15_000)]
 
     assert len(set(model_names(tools).values())) == len(tools)
 
 
-def test_a_long_name_keeps_its_beginning_and_its_end() -> None:
+def test_a_shortened_name_contains_the_beginning_and_the_end() -> None:
     tool = Tool("github", "search_" + "and_" * 20 + "replace")
 
     name = model_names([tool])[tool.id]

@@ -1,4 +1,4 @@
-"""A table that principals share: whoever takes little loses nothing."""
+"""A bounded table that principals share: a principal within its share loses nothing."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from toolcrib.core.shares import Shares
 
 
-def test_one_principal_may_take_all_the_room_and_then_loses_its_oldest() -> None:
+def test_a_single_principal_may_fill_the_table_and_then_loses_its_oldest_values() -> None:
     table = Shares[int, str](3)
     assert [table.put("eve", number, f"e{number}") for number in range(5)] == [[], [], [], ["e0"], ["e1"]]
     assert table.items() == [(2, "e2"), (3, "e3"), (4, "e4")]
 
 
-def test_a_full_table_of_others_makes_room_for_a_newcomer_and_never_takes_it_back() -> None:
+def test_a_full_table_makes_room_for_a_new_principal_permanently() -> None:
     table = Shares[str, str](10)
     for number in range(10):
         table.put("eve", f"eve {number}", "")
@@ -28,7 +28,7 @@ def test_a_full_table_of_others_makes_room_for_a_newcomer_and_never_takes_it_bac
     assert len(table) == 10
 
 
-def test_a_value_that_is_larger_than_its_share_goes_before_those_of_others_who_keep_to_theirs() -> None:
+def test_a_value_larger_than_the_share_is_dropped_before_values_of_modest_principals() -> None:
     table = Shares[str, bytes](100, len)
     table.put("ada", "ada", bytes(40))
     assert table.put("eve", "eve", bytes(90)) == [bytes(90)]
@@ -36,7 +36,7 @@ def test_a_value_that_is_larger_than_its_share_goes_before_those_of_others_who_k
     assert table.put("eve", "eve", bytes(60)) == []
 
 
-def test_room_can_be_taken_to_the_last_bit() -> None:
+def test_can_take_is_exact_up_to_the_last_unit() -> None:
     table = Shares[str, bytes](10, len)
     table.put("ada", "ada", bytes(6))
     table.put("eve", "eve", bytes(1))
@@ -45,7 +45,7 @@ def test_room_can_be_taken_to_the_last_bit() -> None:
     assert not table.can_take("ada", 4)
 
 
-def test_one_principal_takes_no_more_than_each_may_and_leaves_others_alone() -> None:
+def test_the_limit_per_principal_applies_and_does_not_affect_others() -> None:
     table = Shares[str, int](100, int, each=10)
     assert table.put("ada", "kept", 10) == []
     assert table.put("eve", "first", 6) == []
@@ -55,7 +55,7 @@ def test_one_principal_takes_no_more_than_each_may_and_leaves_others_alone() -> 
     assert [key for key, _ in table.items()] == ["kept"]
 
 
-def test_a_value_that_becomes_smaller_keeps_its_place_and_gives_room_back() -> None:
+def test_a_value_that_becomes_smaller_stays_in_position_and_frees_room() -> None:
     table = Shares[str, bytes](10, len)
     table.put("ada", "first", bytes(6))
     table.put("ada", "second", bytes(2))
@@ -71,7 +71,7 @@ def test_a_value_that_becomes_smaller_keeps_its_place_and_gives_room_back() -> N
         table.replace("second", bytes(3))
 
 
-def test_without_a_size_one_value_of_size_one_is_asked_about() -> None:
+def test_the_default_size_of_a_value_is_one() -> None:
     table = Shares[str, str](2)
     table.put("ada", "ada", "")
 
@@ -80,18 +80,18 @@ def test_without_a_size_one_value_of_size_one_is_asked_about() -> None:
     assert not table.can_take("ada")
 
 
-def test_of_a_full_table_a_principal_can_take_up_to_its_share_and_no_more() -> None:
+def test_a_principal_can_take_up_to_its_share_of_a_full_table() -> None:
     table = Shares[str, bytes](12, len)
     table.put("ada", "ada", bytes(2))
     table.put("eve", "eve", bytes(10))
 
-    assert table.can_take("ada", 4), "half of the room is hers"
+    assert table.can_take("ada", 4), "the share is half of the room"
     assert not table.can_take("ada", 5)
-    assert table.can_take("grace", 4), "a third, with hers"
+    assert table.can_take("grace", 4), "the share is a third of the room"
     assert not table.can_take("grace", 5)
 
 
-def test_who_takes_exactly_its_share_loses_nothing() -> None:
+def test_a_principal_at_exactly_its_share_loses_nothing() -> None:
     table = Shares[str, bytes](4, len)
     table.put("ada", "ada", bytes(2))
 
@@ -99,7 +99,7 @@ def test_who_takes_exactly_its_share_loses_nothing() -> None:
     assert table.items() == [("ada", bytes(2))]
 
 
-def test_a_new_value_goes_after_those_of_others_who_take_more_than_their_share() -> None:
+def test_values_of_others_above_their_share_are_dropped_before_a_new_value() -> None:
     table = Shares[str, bytes](10, len)
     table.put("ada", "first", bytes(4))
     table.put("ada", "second", bytes(4))
@@ -108,7 +108,7 @@ def test_a_new_value_goes_after_those_of_others_who_take_more_than_their_share()
     assert table.items() == [("second", bytes(4))]
 
 
-def test_of_two_who_take_more_than_their_share_the_one_with_more_loses() -> None:
+def test_the_principal_with_the_largest_excess_loses_first() -> None:
     table = Shares[str, bytes](10, len)
     table.put("zoe", "zoe", bytes(4))
     table.put("ada", "ada", bytes(5))
@@ -117,7 +117,7 @@ def test_of_two_who_take_more_than_their_share_the_one_with_more_loses() -> None
     assert table.put("grace", "another", bytes(1)) == [bytes(5)]
 
 
-def test_what_was_taken_out_no_longer_counts_for_its_principal() -> None:
+def test_a_removed_value_no_longer_counts_for_its_principal() -> None:
     table = Shares[str, str](6)
     for key in ("e1", "e2", "e3"):
         table.put("eve", key, key)
@@ -131,7 +131,7 @@ def test_what_was_taken_out_no_longer_counts_for_its_principal() -> None:
     assert table.get("e2") == "e2"
 
 
-def test_what_was_taken_out_leaves_its_room() -> None:
+def test_a_removed_value_frees_its_room() -> None:
     table = Shares[str, bytes](10, len)
     table.put("ada", "first", bytes(6))
     assert table.pop("first") == bytes(6)
@@ -143,7 +143,7 @@ def test_what_was_taken_out_leaves_its_room() -> None:
     st.integers(1, 40),
     st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 50), st.booleans()), max_size=60),
 )
-def test_it_is_never_overfull_and_takes_nothing_from_who_keeps_to_its_share(
+def test_the_table_never_exceeds_its_size_and_takes_nothing_from_modest_principals(
     room: int, steps: list[tuple[str, int, bool]]
 ) -> None:
     table, model = Shares[int, tuple[str, int]](room, lambda value: value[1]), dict[int, tuple[str, int]]()

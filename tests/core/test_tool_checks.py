@@ -1,4 +1,4 @@
-"""What is said of a tool agrees with its schema and with itself, or the tool is refused."""
+"""A tool whose metadata contradicts its schema or itself is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def complaint(metadata: ToolMetadata) -> str:
     return refused.value.message
 
 
-def test_what_agrees_passes() -> None:
+def test_consistent_metadata_is_accepted() -> None:
     examples = (ToolExample("Record", {"message": "x"}), ToolExample("", {"message": "x", "sign": True}, "done"))
 
     check_tool(COMMIT)
@@ -41,14 +41,16 @@ def test_what_agrees_passes() -> None:
         ({"message": "x", "sing": True}, "unknown key `sing` (did you mean `sign`?)"),
     ],
 )
-def test_an_example_that_the_schema_refuses_is_named_with_its_place(given: dict[str, object], miss: str) -> None:
+def test_an_example_that_does_not_match_the_schema_is_reported_with_its_path(
+    given: dict[str, object], miss: str
+) -> None:
     examples = (ToolExample("Well", {"message": "x"}), ToolExample("Record", given))
 
     told = complaint(ToolMetadata(examples=examples))
     assert told.startswith(f"`git.commit`: example 2 (Record) does not match its schema: {miss}")
 
 
-def test_an_example_of_a_schema_that_cannot_be_used_is_refused_with_the_tool() -> None:
+def test_an_example_of_a_tool_with_an_invalid_schema_is_refused() -> None:
     broken = replace(
         tool("git.commit", properties={"message": {"type": "texts"}}),
         metadata=ToolMetadata(examples=(ToolExample("Record", {}),)),
@@ -59,18 +61,18 @@ def test_an_example_of_a_schema_that_cannot_be_used_is_refused_with_the_tool() -
 
 
 @pytest.mark.parametrize("condition", [None, "", "  "])
-def test_a_conditional_tool_states_its_condition(condition: str | None) -> None:
+def test_a_conditional_tool_needs_a_condition(condition: str | None) -> None:
     told = complaint(ToolMetadata(optionality=Optionality.CONDITIONAL, condition=condition))
     assert told == "`git.commit`: condition: a conditional tool needs a condition: say when it is required"
 
 
 @pytest.mark.parametrize("optionality", [Optionality.OPTIONAL, Optionality.REQUIRED])
-def test_a_condition_belongs_to_a_conditional_tool(optionality: Optionality) -> None:
+def test_a_condition_is_refused_for_a_tool_that_is_not_conditional(optionality: Optionality) -> None:
     told = complaint(ToolMetadata(optionality=optionality, condition="Where it rains."))
     assert told == "`git.commit`: condition: only allowed if `optionality` is `conditional`"
 
 
 @pytest.mark.parametrize("key", ["category", "tags", "requires_capabilities", "aliases", "intents"])
-def test_none_of_several_texts_is_blank(key: str) -> None:
+def test_a_list_of_strings_must_not_contain_a_blank_string(key: str) -> None:
     blank: dict[str, Any] = {key: ("x", " ")}
     assert complaint(ToolMetadata(**blank)) == f"`git.commit`: {key}: must not contain a blank string"

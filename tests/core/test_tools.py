@@ -1,4 +1,4 @@
-"""A tool's id, summary, digests and handle, and the pointer that stands for it."""
+"""The id, summary, digests and handle of a tool, and its pointer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMIT = Tool(
 )
 
 
-def test_an_id_is_the_source_a_dot_and_the_name_as_the_source_knows_it() -> None:
+def test_a_tool_id_is_the_source_and_the_name_joined_by_a_dot() -> None:
     assert COMMIT.id == "git.commit"
     assert Tool("git", "log.v2 ☂").id == "git.log.v2 ☂"
 
@@ -50,27 +50,25 @@ def test_a_summary_is_the_first_sentence_on_one_line(text: str, summary: str) ->
     assert summarize(text) == summary
 
 
-def test_a_long_sentence_is_cut_at_a_word() -> None:
+def test_a_long_sentence_is_shortened_at_a_word() -> None:
     assert summarize("one two three four", limit=12) == "one two…"
     assert summarize("x" * 20, limit=12) == "x" * 11 + "…"
 
 
 @given(st.text(), st.one_of(st.none(), st.text()), st.text(min_size=1))
-def test_whatever_a_tool_says_its_summary_is_one_line_of_bounded_length(
-    description: str, title: str | None, name: str
-) -> None:
+def test_a_summary_is_always_one_line_of_bounded_length(description: str, title: str | None, name: str) -> None:
     summary = Tool("s", name, description * 40, title=title).summary
 
     assert len(summary) <= SUMMARY_CHARS
     assert summary == " ".join(summary.split())
 
 
-def test_without_a_description_the_title_is_the_summary_and_without_a_title_the_name() -> None:
+def test_the_title_or_the_name_replaces_a_missing_description() -> None:
     assert Tool("git", "commit", title="Commit\n" + "x" * 999).summary.startswith("Commit xxx")
     assert Tool("git", "commit").summary == "commit"
 
 
-def test_a_field_nobody_reads_moves_the_wire_digest_alone() -> None:
+def test_an_unknown_field_changes_only_the_wire_digest() -> None:
     before, after = COMMIT.digests, replace(COMMIT, wire={**COMMIT.wire, "icons": ["x"]}).digests
 
     assert (before.wire != after.wire, before.contract, before.text) == (True, after.contract, after.text)
@@ -79,7 +77,7 @@ def test_a_field_nobody_reads_moves_the_wire_digest_alone() -> None:
 @pytest.mark.parametrize(
     "changed", [{"input_schema": {"type": "object"}}, {"output_schema": {"type": "object"}}], ids=str
 )
-def test_a_schema_moves_the_contract_digest_and_not_the_text(changed: dict[str, object]) -> None:
+def test_a_schema_changes_the_contract_digest_and_not_the_text_digest(changed: dict[str, object]) -> None:
     before, after = COMMIT.digests, replace(COMMIT, **changed).digests  # pyright: ignore[reportArgumentType]
 
     assert (before.wire, before.contract != after.contract, before.text) == (after.wire, True, after.text)
@@ -96,20 +94,20 @@ def test_a_schema_moves_the_contract_digest_and_not_the_text(changed: dict[str, 
     ],
     ids=str,
 )
-def test_words_move_the_text_digest_and_not_the_contract(changed: dict[str, object]) -> None:
+def test_words_change_the_text_digest_and_not_the_contract_digest(changed: dict[str, object]) -> None:
     before, after = COMMIT.digests, replace(COMMIT, **changed).digests  # pyright: ignore[reportArgumentType]
 
     assert (before.wire, before.contract, before.text != after.text) == (after.wire, after.contract, True)
 
 
-def test_a_tool_that_never_travelled_has_a_wire_digest_of_what_it_holds() -> None:
+def test_a_local_tool_has_a_wire_digest_of_its_definition() -> None:
     local = replace(COMMIT, wire={})
 
     assert local.digests.wire != replace(local, annotations=ToolAnnotations(read_only=True)).digests.wire
     assert local.digests.wire == replace(local, metadata=ToolMetadata(tags=("vcs",))).digests.wire
 
 
-def test_a_handle_is_the_id_and_a_digest_of_what_is_shown() -> None:
+def test_a_handle_contains_the_id_and_a_digest_of_the_definition() -> None:
     name, _, mark = COMMIT.handle.rpartition("@")
 
     assert (name, len(mark)) == ("git.commit", DIGEST_CHARS)
@@ -123,19 +121,19 @@ def test_a_handle_is_the_id_and_a_digest_of_what_is_shown() -> None:
         assert changed.handle != COMMIT.handle
 
 
-def test_a_letter_swapped_for_its_twin_is_another_definition() -> None:
+def test_a_similar_looking_letter_changes_the_handle() -> None:
     assert replace(COMMIT, description="pаy").handle != replace(COMMIT, description="pay").handle
     assert replace(COMMIT, description="é").handle != replace(COMMIT, description="e\u0301").handle
 
 
-def test_half_a_surrogate_pair_still_has_an_id_a_handle_and_a_fingerprint() -> None:
+def test_a_tool_with_unpaired_surrogates_has_an_id_a_handle_and_a_fingerprint() -> None:
     odd = Tool("s", "\ud800", "\udfff", {"type": "object", "description": "\ud800"})
 
     assert odd.handle.startswith("s.\ud800@")
     assert odd.fingerprint != Tool("s", "\ud801").fingerprint
 
 
-def test_hints_that_are_no_booleans_count_as_absent() -> None:
+def test_hints_that_are_not_booleans_count_as_missing() -> None:
     claims = {"readOnlyHint": "true", "destructiveHint": 0, "idempotentHint": True, "openWorldHint": None, "title": 5}
 
     annotations = ToolAnnotations.from_wire(claims)
@@ -150,7 +148,7 @@ def test_hints_that_are_no_booleans_count_as_absent() -> None:
     }
 
 
-def test_a_pointer_says_only_what_it_has() -> None:
+def test_a_pointer_only_contains_known_values() -> None:
     assert ToolPointer("git.commit", ("git",), "Record.").to_wire() == {
         "tool_id": "git.commit",
         "path": ["git"],
@@ -159,7 +157,7 @@ def test_a_pointer_says_only_what_it_has() -> None:
     assert ToolPointer("a.b", ("a",), "", ("x",), 0.0).to_wire()["confidence"] == 0.0
 
 
-def test_a_schema_that_cannot_be_used_is_told_when_it_is_needed() -> None:
+def test_an_invalid_schema_is_reported_when_it_is_used() -> None:
     tool = Tool("s", "t", input_schema={"type": "nothing"})
 
     with pytest.raises(InvalidTool):
@@ -167,7 +165,7 @@ def test_a_schema_that_cannot_be_used_is_told_when_it_is_needed() -> None:
 
 
 @pytest.mark.parametrize("name", ["push", "x" * 300])
-def test_a_tool_is_shown_in_one_short_line(name: str) -> None:
+def test_the_repr_of_a_tool_is_one_short_line(name: str) -> None:
     shown = repr(Tool("git", name, "Send commits. " + "Then more. " * 300, {"type": "object", "properties": {"a": {}}}))
     assert shown.startswith(f"Tool('git.{name}'"[:100])
     assert len(shown) <= 120

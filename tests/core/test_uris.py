@@ -1,4 +1,4 @@
-"""A resource is the same one however its URI is spelt."""
+"""Different spellings of a URI denote the same resource."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from toolcrib.core.uris import spellings
         ("memo://1?q=%41", "memo://1?q=%41"),
     ],
 )
-def test_the_plain_spelling_is_among_them(uri: str, also: str) -> None:
+def test_the_spellings_of_a_uri_include_its_normalized_form(uri: str, also: str) -> None:
     assert also in spellings(uri)
     assert spellings(uri)[0] == uri
 
 
 @pytest.mark.parametrize("name", ["greet", "", "a b", "../x", "//host/x", "http://[", "ä/ö"])
-def test_a_name_that_is_no_uri_is_itself_alone(name: str) -> None:
+def test_a_name_that_is_not_a_uri_has_only_one_spelling(name: str) -> None:
     assert spellings(name) == (name,)
 
 
 @given(st.text())
-def test_any_text_has_spellings(text: str) -> None:
+def test_any_string_has_a_few_spellings_including_itself(text: str) -> None:
     assert text in spellings(text)
     assert len(spellings(text)) <= 6

@@ -1,4 +1,4 @@
-"""Plain strings in Python mean what they mean in `mcp.json`, whatever takes them; everything else is refused."""
+"""Strings in Python code mean the same as in `mcp.json`, for every class; invalid values are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from toolcrib.core.errors import InvalidConfig, InvalidTool
 from toolcrib.core.principal import LOCAL
 
 
-# As a program writes that has no type checker.
+# Calls a class like a program without a type checker.
 def made(cls: Callable[..., Any], *given: Any, **fields: Any) -> Any:
     return cls(*given, **fields)
 
@@ -35,7 +35,7 @@ LISTS = ("tags", "requires_capabilities", "aliases", "intents")
 
 
 @pytest.mark.parametrize("key", LISTS)
-def test_a_lone_string_is_a_list_of_one(key: str) -> None:
+def test_a_single_string_is_a_list_of_one(key: str) -> None:
     read = made(ToolMetadata, **{key: "docker"})
 
     assert getattr(read, key) == ("docker",)
@@ -51,7 +51,7 @@ def test_a_lone_string_is_a_list_of_one(key: str) -> None:
     ("given", "path"),
     [("vcs", ("vcs",)), ("code/refactoring", ("code", "refactoring")), (["CI/CD"], ("CI/CD",)), ((), ())],
 )
-def test_a_lone_string_is_a_path_with_slashes_between_its_names(given: Any, path: tuple[str, ...]) -> None:
+def test_a_single_string_is_a_path_with_slashes(given: Any, path: tuple[str, ...]) -> None:
     assert ToolMetadata(category=given).category == Tool("a", "b", own_path=given).own_path == path
     if path:
         assert ToolMetadata.from_wire({"category": given}).category == Category(given).path == path
@@ -60,13 +60,13 @@ def test_a_lone_string_is_a_path_with_slashes_between_its_names(given: Any, path
         assert made(Rule, Access.SEE, paths=as_paths).paths == (path,)
 
 
-def test_words_of_a_configuration_are_members_of_enums() -> None:
+def test_configuration_words_are_accepted_as_enum_members() -> None:
     assert made(ToolMetadata, optionality="required").optionality is Optionality.REQUIRED
     assert made(Rule, "hide").then is Access.HIDDEN
     assert made(Rules, [], "ask").otherwise is Access.ASK
 
 
-def test_entries_of_bundles_and_categories_and_scopes_are_lists_of_one() -> None:
+def test_bundles_categories_and_scopes_accept_a_single_string_as_a_list() -> None:
     bundle = made(ToolBundle, "dev", required="functions.git", optional="web.*", includes="code_agent")
     category = made(Category, "Coding", tools="functions.*", tags="code", tagged="slow")
 
@@ -111,13 +111,13 @@ REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("cls", "given", "fields", "message"), REFUSED, ids=lambda value: str(value)[:60])
-def test_everything_else_is_refused_at_once(cls: Any, given: tuple[Any, ...], fields: Any, message: str) -> None:
+def test_invalid_values_are_refused_immediately(cls: Any, given: tuple[Any, ...], fields: Any, message: str) -> None:
     with pytest.raises(ToolcribError) as refused:
         made(cls, *given, **fields)
     assert message in refused.value.message
 
 
-def test_a_rule_with_a_lone_string_hides_the_tool_and_no_other() -> None:
+def test_a_rule_with_a_single_string_hides_only_that_tool() -> None:
     crib = Toolcrib(policy=made(Rules, [made(Rule, Access.HIDDEN, tools="functions.secret")], otherwise=Access.CALL))
     crib.add(plain_tool("secret", "Read the secret.", dict))
     crib.add(plain_tool("open", "Read what is open.", dict))
@@ -125,7 +125,7 @@ def test_a_rule_with_a_lone_string_hides_the_tool_and_no_other() -> None:
     assert [*crib.view(LOCAL).tools] == ["functions.open"]
 
 
-def test_a_policy_as_a_mapping_is_read_as_the_configuration_is() -> None:
+def test_a_policy_may_be_given_as_a_mapping_like_in_the_configuration() -> None:
     crib = Toolcrib(policy={"rules": [{"then": "hide", "tools": "functions.secret"}], "otherwise": "allow"})
     crib.add(plain_tool("secret", "Read the secret.", dict))
     crib.add(plain_tool("open", "Read what is open.", dict))
@@ -149,7 +149,7 @@ def test_a_policy_as_a_mapping_is_read_as_the_configuration_is() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_policy_is_refused_before_anything_is_seen(policy: Any, message: str) -> None:
+def test_an_invalid_policy_is_refused_when_the_crib_is_created(policy: Any, message: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         Toolcrib(policy=policy)
 
@@ -171,7 +171,7 @@ def test_the_metadata_of_a_function_may_be_a_mapping() -> None:
         ({"annotations": {"read_only": True}}, "annotations: must be a `ToolAnnotations`, not `dict`"),
     ],
 )
-def test_what_says_nothing_of_a_function_is_refused_and_the_function_is_not_added(given: Any, message: str) -> None:
+def test_a_function_with_invalid_metadata_is_refused_and_not_added(given: Any, message: str) -> None:
     crib = Toolcrib()
     with pytest.raises(InvalidTool) as refused:
         crib.add(plain_tool("borrow", "Borrow.", dict), **given)
@@ -189,7 +189,7 @@ def test_what_says_nothing_of_a_function_is_refused_and_the_function_is_not_adde
         ("add_override", "override: must be a `MetadataOverride`"),
     ],
 )
-def test_a_value_of_another_kind_is_not_set_up(method: str, expected: str) -> None:
+def test_a_value_of_the_wrong_type_is_not_added(method: str, expected: str) -> None:
     crib = Toolcrib()
     with pytest.raises(InvalidConfig, match=expected):
         getattr(crib, method)("Lending")
@@ -197,7 +197,7 @@ def test_a_value_of_another_kind_is_not_set_up(method: str, expected: str) -> No
     assert not crib.list().nodes
 
 
-def test_a_tool_with_plain_strings_is_listed_and_found_by_what_they_say() -> None:
+def test_a_tool_with_string_metadata_is_listed_and_found() -> None:
     crib = Toolcrib()
     said = made(ToolMetadata, category="vcs", optionality="required")
     crib.add(plain_tool("git", "Version control.", dict), metadata=said)
