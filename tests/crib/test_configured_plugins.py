@@ -1,4 +1,4 @@
-"""Plugins that are installed: found, taken in as the configuration wants, and no danger to each other."""
+"""Installed plugins: discovery, selection by the configuration, and isolation of faults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RAISES = "raise OSError(2, 'gone', '/home/ada')"
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """A folder that Python looks for packages in; what is imported from it is forgotten."""
+    """A folder on the import path. Modules that are imported from it are removed from `sys.modules` afterwards."""
     folder = tmp_path / "packages"
     folder.mkdir()
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
@@ -62,7 +62,7 @@ def reason(crib: Toolcrib, name: str) -> str:
 
 
 class Own(Plugin):
-    """One of this program."""
+    """A plugin of this program."""
 
     name = "hammer"
     description = "Says that it is its own."
@@ -74,7 +74,7 @@ class Own(Plugin):
         return "my own"
 
 
-# -- which are taken in -----------------------------------------------------------------------------------------------
+# -- selection --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ class Own(Plugin):
         ({"plugins": ["saw"]}, ["saw"]),
     ],
 )
-async def test_a_configuration_takes_in_all_plugins_or_those_it_names(
+async def test_a_configuration_adds_all_plugins_or_the_named_ones(
     setting: Json, there: list[str], packages: Path, tmp_path: Path
 ) -> None:
     install(packages, "saw")
@@ -98,19 +98,19 @@ async def test_a_configuration_takes_in_all_plugins_or_those_it_names(
 
 
 @pytest.mark.parametrize("setting", ["saw", {"saw": True}, None, 1, [7]])
-def test_another_setting_is_refused(setting: object, tmp_path: Path) -> None:
+def test_an_invalid_plugins_setting_is_refused(setting: object, tmp_path: Path) -> None:
     with pytest.raises(
         InvalidConfig, match=r"toolcrib\.plugins(\.0)?: must be (true, false or a list of names|a string)"
     ):
         read_config(write_config(tmp_path / "mcp.json", toolcrib={"plugins": setting}))
 
 
-def test_a_crib_takes_in_none_by_itself(packages: Path) -> None:
+def test_a_crib_adds_no_plugins_by_default(packages: Path) -> None:
     install(packages, "saw")
     assert not Toolcrib().view().sources
 
 
-async def test_a_program_can_take_in_all_or_some(packages: Path) -> None:
+async def test_a_program_can_add_all_plugins_or_some(packages: Path) -> None:
     install(packages, "saw")
     install(packages, "hammer")
     crib = Toolcrib()
@@ -124,7 +124,7 @@ async def test_a_program_can_take_in_all_or_some(packages: Path) -> None:
         assert not crib.view().sources["hammer"].trusted
 
 
-async def test_what_is_said_of_a_plugin_stands_before_its_own_words(packages: Path, tmp_path: Path) -> None:
+async def test_source_settings_override_the_title_and_summary_of_a_plugin(packages: Path, tmp_path: Path) -> None:
     install(packages, "saw")
     said = {"title": "The saw", "summary": "Cuts.", "trusted": True}
     async with crib_of(write_config(tmp_path / "mcp.json", toolcrib={"sources": {"saw": said}})) as crib:
@@ -134,7 +134,7 @@ async def test_what_is_said_of_a_plugin_stands_before_its_own_words(packages: Pa
         read_config(write_config(tmp_path / "mcp.json", toolcrib={"sources": {"saw": {"start_timeout_s": 3}}}))
 
 
-def test_the_top_of_the_catalog_tells_of_plugins_that_nobody_has_imported(packages: Path, tmp_path: Path) -> None:
+def test_the_top_level_lists_plugins_without_importing_them(packages: Path, tmp_path: Path) -> None:
     install(packages, "saw", RAISES)
     config = parse_config("{}", tmp_path / "mcp.json")
     assert [(top.name, top.summary) for top in Toolcrib().top_level(config, CallContext().principal)] == [
@@ -142,7 +142,7 @@ def test_the_top_of_the_catalog_tells_of_plugins_that_nobody_has_imported(packag
     ]
 
 
-def test_a_rule_about_a_plugin_is_no_slip(packages: Path, tmp_path: Path) -> None:
+def test_a_policy_rule_about_a_plugin_causes_no_warning(packages: Path, tmp_path: Path) -> None:
     install(packages, "saw")
     rules = [{"then": "refuse", "sources": ["saw"]}, {"then": "ask", "tools": ["saw.say"]}]
     policy = {"rules": rules, "otherwise": "allow"}
@@ -150,7 +150,7 @@ def test_a_rule_about_a_plugin_is_no_slip(packages: Path, tmp_path: Path) -> Non
     assert toolcrib("doctor", "-c", config, "--json").json["warnings"] == []
 
 
-async def test_what_was_approved_of_a_plugin_is_held_against_what_it_offers(packages: Path, tmp_path: Path) -> None:
+async def test_pin_settings_apply_to_the_tools_of_a_plugin(packages: Path, tmp_path: Path) -> None:
     install(packages, "saw")
     strict = write_config(tmp_path / "mcp.json", toolcrib={"pins": {"unpinned": "quarantine"}})
     async with crib_of(strict) as crib:
@@ -159,7 +159,7 @@ async def test_what_was_approved_of_a_plugin_is_held_against_what_it_offers(pack
         assert (entry.address, [*entry.judgements]) == ("saw_module:Made of saw-package", ["say"])
 
 
-async def test_a_policy_holds_for_the_tools_of_a_plugin(packages: Path, tmp_path: Path) -> None:
+async def test_the_policy_applies_to_the_tools_of_a_plugin(packages: Path, tmp_path: Path) -> None:
     install(packages, "saw")
     install(packages, "hammer")
     policy = {"rules": [{"then": "hide", "sources": ["saw"]}], "otherwise": "allow"}
@@ -169,23 +169,23 @@ async def test_a_policy_holds_for_the_tools_of_a_plugin(packages: Path, tmp_path
         assert [top.name for top in tops] == ["hammer"]
 
 
-# -- those that cannot be used ----------------------------------------------------------------------------------------
+# -- unusable plugins -------------------------------------------------------------------------------------------------
 
 UNUSABLE: Mapping[str, tuple[str, str, str]] = {
     "raises when imported": (RAISES, "Made", "importing it raised FileNotFoundError"),
     "ends the program when imported": ("raise SystemExit(3)", "Made", "importing it raised SystemExit"),
-    "is written wrongly": ("def", "Made", "importing it raised SyntaxError"),
-    "lacks what its entry point names": ("", "Made", "importing it raised AttributeError"),
-    "is no plugin": ("Made = 3", "Made", "leads to a `int`, not to a plugin"),
-    "makes no plugin": ("Made = dict", "Made", "leads to a `dict`, not to a plugin"),
-    "raises when made": ("def Made(): return 1 / 0", "Made", "making it raised ZeroDivisionError"),
-    "is half a plugin": ("from toolcrib import Plugin\nclass Made(Plugin): pass", "Made", "making it raised TypeError"),
-    "calls itself otherwise": (PLUGIN.replace("{name!r}", "'otherwise'"), "Made", "its `name` is `otherwise`"),
+    "has a syntax error": ("def", "Made", "importing it raised SyntaxError"),
+    "lacks the name of its entry point": ("", "Made", "importing it raised AttributeError"),
+    "is not a plugin": ("Made = 3", "Made", "leads to a `int`, not to a plugin"),
+    "does not create a plugin": ("Made = dict", "Made", "leads to a `dict`, not to a plugin"),
+    "raises when created": ("def Made(): return 1 / 0", "Made", "making it raised ZeroDivisionError"),
+    "is incomplete": ("from toolcrib import Plugin\nclass Made(Plugin): pass", "Made", "making it raised TypeError"),
+    "has a different name": (PLUGIN.replace("{name!r}", "'otherwise'"), "Made", "its `name` is `otherwise`"),
 }
 
 
 @pytest.mark.parametrize("fault", UNUSABLE)
-async def test_a_plugin_that_cannot_be_used_says_why_and_harms_no_other(
+async def test_an_unusable_plugin_is_reported_and_does_not_affect_other_plugins(
     fault: str, packages: Path, tmp_path: Path
 ) -> None:
     code, value, words = UNUSABLE[fault]
@@ -200,7 +200,7 @@ async def test_a_plugin_that_cannot_be_used_says_why_and_harms_no_other(
 
 
 @pytest.mark.parametrize("value", ["Made", "Made()", "make"])
-async def test_a_class_an_instance_and_what_makes_one_are_all_plugins(
+async def test_a_class_an_instance_and_a_factory_are_accepted_as_plugins(
     value: str, packages: Path, tmp_path: Path
 ) -> None:
     more = "\n    make = lambda: Made()\n    made = Made()\n"
@@ -209,7 +209,7 @@ async def test_a_class_an_instance_and_what_makes_one_are_all_plugins(
         assert await say(crib, "saw") == "saw"
 
 
-async def test_a_plugin_that_is_asked_for_and_not_installed_says_so_and_names_the_nearest(
+async def test_a_named_plugin_that_is_not_installed_is_reported_with_the_nearest_name(
     packages: Path, tmp_path: Path
 ) -> None:
     install(packages, "hammer")
@@ -219,7 +219,7 @@ async def test_a_plugin_that_is_asked_for_and_not_installed_says_so_and_names_th
         assert await say(crib, "hammer") == "hammer"
 
 
-async def test_two_packages_with_a_plugin_of_one_name_are_both_named(packages: Path, tmp_path: Path) -> None:
+async def test_two_packages_with_plugins_of_the_same_name_are_both_reported(packages: Path, tmp_path: Path) -> None:
     install(packages, "saw")
     install(packages / "more", "saw", distribution="another-package")
     for path in (packages / "more").iterdir():
@@ -229,7 +229,9 @@ async def test_two_packages_with_a_plugin_of_one_name_are_both_named(packages: P
         assert "`saw-package`" in reason(crib, "saw")
 
 
-async def test_a_package_whose_entry_points_cannot_be_read_harms_no_other(packages: Path, tmp_path: Path) -> None:
+async def test_a_package_with_unreadable_entry_points_does_not_affect_other_plugins(
+    packages: Path, tmp_path: Path
+) -> None:
     install(packages, "broken")
     (packages / "broken_package-1.0.dist-info" / "entry_points.txt").write_bytes(b"[toolcrib.plugins]\n\xff\n")
     install(packages, "saw")
@@ -237,10 +239,10 @@ async def test_a_package_whose_entry_points_cannot_be_read_harms_no_other(packag
         assert await say(crib, "saw") == "saw"
 
 
-# -- names that are taken ---------------------------------------------------------------------------------------------
+# -- name conflicts ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_stays_where_a_plugin_has_its_name(packages: Path, tmp_path: Path) -> None:
+async def test_a_server_takes_precedence_over_a_plugin_with_the_same_name(packages: Path, tmp_path: Path) -> None:
     install(packages, "bench")
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     async with crib_of(config) as crib:
@@ -249,9 +251,7 @@ async def test_a_server_stays_where_a_plugin_has_its_name(packages: Path, tmp_pa
         assert [top.name for top in crib.top_level(read_config(config), CallContext().principal)] == ["bench"]
 
 
-async def test_a_plugin_of_the_program_stays_where_an_installed_one_has_its_name(
-    packages: Path, tmp_path: Path
-) -> None:
+async def test_a_plugin_of_the_program_takes_precedence_over_an_installed_one(packages: Path, tmp_path: Path) -> None:
     install(packages, "hammer")
     crib = Toolcrib()
     crib.add_plugin(Own())
@@ -263,11 +263,11 @@ async def test_a_plugin_of_the_program_stays_where_an_installed_one_has_its_name
         assert await say(crib, "hammer") == "my own"
 
 
-# -- a configuration that changes -------------------------------------------------------------------------------------
+# -- changes of the configuration -------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("poll_often")
-async def test_plugins_come_and_go_with_the_configuration(packages: Path, tmp_path: Path) -> None:
+async def test_plugins_are_added_and_removed_when_the_configuration_changes(packages: Path, tmp_path: Path) -> None:
     install(packages, "saw")
     install(packages, "hammer")
     path = write_config(tmp_path / "mcp.json", toolcrib={"plugins": ["saw"]})
@@ -277,19 +277,19 @@ async def test_plugins_come_and_go_with_the_configuration(packages: Path, tmp_pa
         assert await crib.ready(30)
         kept = crib.view().sources["saw"].source
         write_config(path, toolcrib={"plugins": ["saw", "hammer"]})
-        await until(lambda: "hammer.say" in crib.view().tools, "the new one is there")
+        await until(lambda: "hammer.say" in crib.view().tools, "the new plugin is available")
         assert crib.view().sources["saw"].source is kept
         assert await say(crib, "hammer") == "hammer"
         write_config(path, toolcrib={"plugins": ["hammer"]})
-        await until(lambda: "saw" not in crib.view().sources, "the old one is gone")
+        await until(lambda: "saw" not in crib.view().sources, "the old plugin was removed")
         assert await say(crib, "hammer") == "hammer"
         write_config(path, toolcrib={"plugins": ["saw"]})
-        await until(lambda: "saw.say" in crib.view().tools, "it is back")
+        await until(lambda: "saw.say" in crib.view().tools, "the plugin is available again")
         assert await say(crib, "saw") == "saw"
 
 
 @pytest.mark.usefixtures("poll_often")
-async def test_a_file_that_was_cut_short_does_not_bring_in_every_plugin(
+async def test_a_truncated_file_does_not_add_all_plugins(
     packages: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     install(packages, "saw")
@@ -298,14 +298,14 @@ async def test_a_file_that_was_cut_short_does_not_bring_in_every_plugin(
     config = crib.add_config(path)
     async with crib, following(crib, config):
         write_config(path)
-        await until(lambda: "To add all installed plugins" in caplog.text, "it is refused")
+        await until(lambda: "To add all installed plugins" in caplog.text, "the file is refused")
         assert [*crib.view().sources] == []
         write_config(path, toolcrib={"plugins": True})
-        await until(lambda: "saw.say" in crib.view().tools, "it was said, and is there")
+        await until(lambda: "saw.say" in crib.view().tools, "the explicit setting is applied")
 
 
 @pytest.mark.usefixtures("poll_often")
-async def test_a_plugin_makes_way_for_a_server_that_takes_its_name_and_comes_back_after(
+async def test_a_plugin_yields_its_name_to_a_server_and_returns_after_its_removal(
     packages: Path, tmp_path: Path
 ) -> None:
     install(packages, "bench")
@@ -316,18 +316,16 @@ async def test_a_plugin_makes_way_for_a_server_that_takes_its_name_and_comes_bac
         assert await crib.ready(30)
         assert await say(crib, "bench") == "bench"
         write_config(path, bench=faulty_entry())
-        await until(lambda: "bench.add" in crib.view().tools, "the server is there")
+        await until(lambda: "bench.add" in crib.view().tools, "the server is available")
         assert "bench.say" not in crib.view().tools
         assert "a server" in reason(crib, "bench-2")
         write_config(path)
-        await until(lambda: "bench.say" in crib.view().tools, "the plugin is back")
+        await until(lambda: "bench.say" in crib.view().tools, "the plugin is available again")
         assert [*crib.view().sources] == ["bench"]
 
 
 @pytest.mark.usefixtures("poll_often")
-async def test_plugins_that_the_program_added_stay_whatever_the_configuration_says(
-    packages: Path, tmp_path: Path
-) -> None:
+async def test_plugins_added_by_the_program_stay_under_any_configuration(packages: Path, tmp_path: Path) -> None:
     install(packages, "saw")
     path = write_config(tmp_path / "mcp.json", toolcrib={"plugins": ["saw"]})
     crib = Toolcrib()
@@ -336,11 +334,11 @@ async def test_plugins_that_the_program_added_stay_whatever_the_configuration_sa
     async with crib, following(crib, config):
         assert await crib.ready(30)
         write_config(path, toolcrib={"plugins": False})
-        await until(lambda: "saw" not in crib.view().sources, "the configured one is gone")
+        await until(lambda: "saw" not in crib.view().sources, "the configured plugin was removed")
         assert await say(crib, "hammer") == "my own"
 
 
-async def test_a_second_configuration_adds_its_plugins_and_a_server_of_it_takes_the_name_of_one(
+async def test_a_second_configuration_adds_plugins_and_its_server_takes_precedence(
     packages: Path, tmp_path: Path
 ) -> None:
     install(packages, "saw")

@@ -1,4 +1,4 @@
-"""The crib as a whole: what lives side by side in it, its beginning and its end, and what it tells to whom."""
+"""The crib as a whole: how its parts work together, its lifetime, and which details only its owner sees."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def greet() -> str:
 
 @asynccontextmanager
 async def following(crib: Toolcrib, config: Config) -> AsyncGenerator[list[Config]]:
-    """The crib keeps in step with its file for the block; gives the configurations that it took over."""
+    """Let the crib follow its configuration file; yield the list of configurations that it applied."""
     taken_over: list[Config] = []
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(crib.follow, config, taken_over.append)
-        await anyio.wait_all_tasks_blocked()  # it knows what the file looks like now
+        await anyio.wait_all_tasks_blocked()  # the crib has read the current state of the file
         yield taken_over
         tasks.cancel_scope.cancel()
 
@@ -56,7 +56,7 @@ def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
 
 
-def test_a_configuration_can_be_added_before_there_is_an_event_loop(tmp_path: Path) -> None:
+def test_a_configuration_can_be_added_before_an_event_loop_runs(tmp_path: Path) -> None:
     crib = Toolcrib()
     crib.add_config(write_config(tmp_path / "mcp.json", bench=faulty_entry()))
     crib.add_source(ScriptedSource("plain", [tool("plain.saw")]))
@@ -73,7 +73,7 @@ def test_a_configuration_can_be_added_before_there_is_an_event_loop(tmp_path: Pa
 
 
 @pytest.mark.parametrize("functions_first", [True, False])
-async def test_a_server_called_functions_and_functions_of_this_program_live_side_by_side(
+async def test_a_server_named_functions_and_the_functions_of_the_program_coexist(
     functions_first: bool, tmp_path: Path
 ) -> None:
     path = write_config(tmp_path / "mcp.json", functions=faulty_entry())
@@ -92,7 +92,7 @@ async def test_a_server_called_functions_and_functions_of_this_program_live_side
 
 
 @pytest.mark.usefixtures("poll_often")
-async def test_a_server_that_a_reload_brings_may_be_called_as_the_functions_of_this_program_are(tmp_path: Path) -> None:
+async def test_a_server_named_functions_can_be_added_by_a_reload(tmp_path: Path) -> None:
     path = write_config(tmp_path / "mcp.json", kept=faulty_entry())
     crib = Toolcrib()
     greeting = crib.tool_of(crib.add(greet))
@@ -106,7 +106,7 @@ async def test_a_server_that_a_reload_brings_may_be_called_as_the_functions_of_t
         assert (await crib.call_tool(greeting.handle)).text == "hello"
 
 
-async def test_a_server_with_the_name_of_another_source_is_refused(tmp_path: Path) -> None:
+async def test_a_server_with_the_name_of_an_existing_source_is_refused(tmp_path: Path) -> None:
     crib = Toolcrib()
     crib.add_source(ScriptedSource("taken"))
     before = crib.registry.state
@@ -116,9 +116,7 @@ async def test_a_server_with_the_name_of_another_source_is_refused(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("poll_often")
-async def test_a_reload_with_a_server_whose_name_another_source_has_changes_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_reload_with_a_name_conflict_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write_config(tmp_path / "mcp.json", kept=faulty_entry())
     crib = Toolcrib()
     crib.add_source(ScriptedSource("taken", [tool("taken.saw")]))
@@ -136,10 +134,10 @@ async def test_a_reload_with_a_server_whose_name_another_source_has_changes_noth
             assert set(crib.registry.state.sources) == {"taken", "kept", "new"}
 
 
-# -- its life ---------------------------------------------------------------------------------------------------------
+# -- lifetime ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_crib_is_ready_only_while_it_is_entered_and_is_entered_once_at_a_time() -> None:
+async def test_a_crib_is_ready_only_while_entered_and_cannot_be_entered_twice() -> None:
     crib = Toolcrib()
     crib.add_source(ScriptedSource("bench", [tool("bench.saw")]))
     with anyio.fail_after(30):
@@ -152,7 +150,7 @@ async def test_a_crib_is_ready_only_while_it_is_entered_and_is_entered_once_at_a
         assert not await crib.ready()
 
 
-async def test_leaving_does_not_wait_for_the_start_that_somebody_waits_for(tmp_path: Path) -> None:
+async def test_leaving_a_crib_does_not_wait_for_a_starting_server(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     source = McpSource("mute", faulty_server("silent", "--log", str(log)), patience=Patience(start_s=3600))
     crib = Toolcrib()
@@ -173,7 +171,7 @@ async def test_leaving_does_not_wait_for_the_start_that_somebody_waits_for(tmp_p
 
 
 @pytest.mark.usefixtures("poll_often")
-async def test_a_reload_does_not_wait_for_the_start_of_a_server_that_it_removes(tmp_path: Path) -> None:
+async def test_a_reload_does_not_wait_for_the_start_of_a_removed_server(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     patient = {"start_timeout_s": 3600}
     path = write_config(tmp_path / "mcp.json", toolcrib=patient, mute=faulty_entry("silent", "--log", str(log)))
@@ -197,7 +195,7 @@ async def test_a_reload_does_not_wait_for_the_start_of_a_server_that_it_removes(
             await until(lambda: not is_running(events(log, "start")[0]["pid"]), "the server ended")
 
 
-# -- a configuration that changes -------------------------------------------------------------------------------------
+# -- changes of the configuration -------------------------------------------------------------------------------------
 
 EVE = Principal("eve")
 
@@ -207,7 +205,7 @@ OPEN: Json = {"otherwise": "allow"}
 
 @pytest.mark.parametrize("after", [{}, {"pay": faulty_entry("silent")}], ids=["removed", "changed"])
 @pytest.mark.usefixtures("poll_often")
-async def test_a_server_that_goes_with_the_rule_that_hid_it_is_never_seen_while_it_ends(
+async def test_a_server_removed_together_with_its_hiding_rule_is_never_visible(
     after: dict[str, Json], tmp_path: Path
 ) -> None:
     stubborn = faulty_entry("ignore-sigterm")
@@ -237,7 +235,7 @@ async def test_a_server_that_goes_with_the_rule_that_hid_it_is_never_seen_while_
 
 
 @pytest.mark.usefixtures("poll_often")
-async def test_an_isolated_server_that_goes_with_its_rule_is_never_seen_while_it_ends(tmp_path: Path) -> None:
+async def test_an_isolated_server_removed_together_with_its_rule_is_never_visible(tmp_path: Path) -> None:
     own: Json = {"sources": {"pay": {"isolation": "principal", "principals": {"eve": {}}}}}
     path = write_config(tmp_path / "mcp.json", toolcrib={"policy": FROM_EVE, **own}, pay=faulty_entry("ignore-sigterm"))
     crib = Toolcrib()
@@ -259,7 +257,7 @@ async def test_an_isolated_server_that_goes_with_its_rule_is_never_seen_while_it
 
 
 @pytest.mark.usefixtures("poll_often")
-async def test_who_may_ask_is_settled_before_anything_else_of_a_changed_file_counts(tmp_path: Path) -> None:
+async def test_the_settle_callback_runs_before_a_changed_file_is_applied(tmp_path: Path) -> None:
     path = write_config(tmp_path / "mcp.json", toolcrib={"policy": FROM_EVE}, pay=faulty_entry())
     crib = Toolcrib()
     config = crib.add_config(path)
@@ -293,7 +291,7 @@ async def test_who_may_ask_is_settled_before_anything_else_of_a_changed_file_cou
 
 
 @pytest.mark.usefixtures("poll_often")
-async def test_a_name_that_a_changed_file_is_about_to_use_cannot_be_taken_in_the_middle(tmp_path: Path) -> None:
+async def test_a_name_used_by_a_changed_file_cannot_be_taken_during_the_reload(tmp_path: Path) -> None:
     path = write_config(tmp_path / "mcp.json", old=faulty_entry())
     crib = Toolcrib()
     config = crib.add_config(path)
@@ -319,13 +317,13 @@ async def test_a_name_that_a_changed_file_is_about_to_use_cannot_be_taken_in_the
 
 
 class Closed(list[str]):
-    """A policy that hides all, and is false as an empty list is."""
+    """A policy that hides everything, and is falsy because it is an empty list."""
 
     def permissions(self, principal: Principal) -> Permissions:
         return Rules((), otherwise=Access.HIDDEN).permissions(principal)
 
 
-async def test_a_policy_that_is_false_in_python_counts(tmp_path: Path) -> None:
+async def test_a_falsy_policy_object_is_respected(tmp_path: Path) -> None:
     crib = Toolcrib(policy=Closed())
     crib.add_source(ScriptedSource("files", [tool("files.read")]))
     assert not crib.view().tools
@@ -337,7 +335,7 @@ async def test_a_policy_that_is_false_in_python_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rest", [{}, {"categories": {"Other": {"tools": ["nothing"]}}}], ids=["all", "some"])
 @pytest.mark.usefixtures("poll_often")
-async def test_a_file_that_loses_its_policy_opens_nothing_until_one_says_so(
+async def test_a_file_that_loses_its_policy_does_not_widen_access(
     rest: Json, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hides = {"rules": [{"then": "hide", "paths": [["Money"]]}], "otherwise": "allow"}
@@ -360,10 +358,10 @@ async def test_a_file_that_loses_its_policy_opens_nothing_until_one_says_so(
         assert {tool.source for tool in crib.view().tools.values()} == {"git", "pay"}
 
 
-# -- what is for the owner alone --------------------------------------------------------------------------------------
+# -- details for the owner only ---------------------------------------------------------------------------------------
 
 
-async def test_what_a_server_wrote_and_where_its_configuration_stands_is_for_its_owner_alone(tmp_path: Path) -> None:
+async def test_server_output_and_configuration_paths_are_only_shown_to_the_owner(tmp_path: Path) -> None:
     unset = {"command": "x", "env": {"TOKEN": "${TOOLCRIB_TEST_NOT_SET}"}}
     path = write_config(tmp_path / "mcp.json", broken=faulty_entry("exit-at-start"), unset=unset)
     crib = Toolcrib()
@@ -378,7 +376,7 @@ async def test_what_a_server_wrote_and_where_its_configuration_stands_is_for_its
                 crib.expand_tool(lost.id)
             with pytest.raises(ToolcribError) as calling:
                 await crib.call_tool(lost.handle)
-            with pytest.raises(ToolcribError) as asking:  # as a call does whose tool was listed before
+            with pytest.raises(ToolcribError) as asking:  # like a call of a tool that was listed earlier
                 await entry.source.call_tool(lost, {}, CallContext())
             told += [expanding.value, calling.value, asking.value]
         answers = [crib.list().to_wire(), crib.search_tools("saw").to_wire(), *(error.to_wire() for error in told)]
@@ -391,7 +389,7 @@ async def test_what_a_server_wrote_and_where_its_configuration_stands_is_for_its
     assert "TOOLCRIB_TEST_NOT_SET" not in shown
 
 
-def test_a_configuration_that_starts_toolcrib_on_itself_is_refused(
+def test_a_configuration_that_starts_toolcrib_with_the_same_file_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
@@ -400,7 +398,7 @@ def test_a_configuration_that_starts_toolcrib_on_itself_is_refused(
         Toolcrib().add_config(config)
 
 
-async def test_a_server_is_told_from_which_configurations_it_was_started(
+async def test_a_server_receives_the_paths_of_the_configurations_that_started_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLCRIB_SERVING", "/above/mcp.json")
@@ -416,7 +414,7 @@ async def test_a_server_is_told_from_which_configurations_it_was_started(
 # -- functions --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_decorated_function_stays_a_function_and_is_a_tool() -> None:
+async def test_a_decorated_function_stays_callable_and_is_a_tool() -> None:
     crib = Toolcrib()
 
     @crib.add
@@ -436,7 +434,7 @@ async def test_a_decorated_function_stays_a_function_and_is_a_tool() -> None:
     assert (await crib.call_tool(crib.tool_of(ho).handle, {"text": "y"})).text == "ho y"
 
 
-def test_a_function_is_removed_by_itself_its_tool_or_its_id() -> None:
+def test_a_function_is_removed_by_itself_or_its_tool_or_its_id() -> None:
     crib = Toolcrib()
     for removed in (greet, None, "functions.greet"):
         crib.add(greet)
@@ -446,12 +444,12 @@ def test_a_function_is_removed_by_itself_its_tool_or_its_id() -> None:
             crib.remove(greet)
 
 
-def test_a_definition_is_no_function_to_add() -> None:
+def test_adding_a_tool_definition_as_a_function_is_refused() -> None:
     with pytest.raises(InvalidTool, match=r"`mine\.hello` is a tool definition, which cannot be called"):
         Toolcrib().add(Tool("mine", "hello"))  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
-async def test_earlier_names_of_methods_still_work_and_name_the_new_ones(tmp_path: Path) -> None:
+async def test_deprecated_method_names_still_work_with_a_warning(tmp_path: Path) -> None:
     crib = Toolcrib(registrations=RegistrationStore(tmp_path / "registrations.sqlite"))
     with pytest.warns(DeprecationWarning, match="`keep` is now `register`"):
         crib.keep(Capability("git", ProgramOnPath("git")))

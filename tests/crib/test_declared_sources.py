@@ -1,4 +1,4 @@
-"""The declared sources of a crib, where a configuration takes the place of another."""
+"""The declared sources of a crib when one configuration replaces a different one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ops(**commands: str) -> DeclaredTools:
     return read_declared_source("ops", {"tools": tools})
 
 
-def test_what_goes_and_what_changes_is_out_of_sight_before_what_is_new_comes() -> None:
+def test_removed_and_changed_tools_disappear_before_new_tools_appear() -> None:
     registry = ToolRegistry()
     sources = DeclaredSources(registry)
     sources.change_to([ops(same="1", changed="1", gone="1")]).join()
@@ -37,7 +37,7 @@ def test_what_goes_and_what_changes_is_out_of_sight_before_what_is_new_comes() -
     assert registry.state.sources == {}
 
 
-async def test_no_more_programs_run_at_once_than_the_configuration_allows(tmp_path: Path) -> None:
+async def test_the_number_of_concurrent_programs_is_limited_by_the_configuration(tmp_path: Path) -> None:
     registry = ToolRegistry()
     sources = DeclaredSources(registry)
     started = tmp_path / "started"

@@ -1,4 +1,4 @@
-"""Isolated servers: each principal has its own process or connection, with its own credentials, and no other's."""
+"""Isolated servers: each principal has its own process or connection, with only its own credentials."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ TOKENS: Json = {each: {"env": {"TOKEN": f"token-of-{each}"}} for each in ("ada",
 
 
 def isolated(*, principals: Json | None = None, **more: Any) -> Json:
-    """What stands under `toolcrib.sources.NAME` for an isolated server."""
+    """The settings under `toolcrib.sources.NAME` of an isolated server."""
     return {"isolation": "principal", **more} | ({"principals": principals} if principals is not None else {})
 
 
 def config_of(path: Path, *words: str, principals: Json | None = TOKENS, settings: Json | None = None) -> Path:
-    """A file with the isolated server `desk` and the shared one `bench`."""
+    """A file with the isolated server `desk` and the shared server `bench`."""
     sources = {"desk": isolated(principals=principals)}
     toolcrib: Json = {"sources": sources, **(settings or {})}
     return write_config(path, toolcrib=toolcrib, desk=faulty_entry(*words), bench=faulty_entry())
@@ -51,7 +51,7 @@ def config_of(path: Path, *words: str, principals: Json | None = TOKENS, setting
 async def crib_of(
     config: Path, *principals: Principal, definitions: DefinitionStore | None = None
 ) -> AsyncGenerator[Toolcrib]:
-    """The crib of a configuration, once all that these principals have is listed."""
+    """The crib of a configuration, after all sources of these principals are listed."""
     crib = Toolcrib(definitions=definitions)
     crib.add_config(config)
     async with crib:
@@ -75,8 +75,8 @@ async def pid(crib: Toolcrib, principal: Principal, source: str = "desk") -> int
 
 
 async def answers(crib: Toolcrib, principal: Principal, *references: str) -> str:
-    """All that a principal can get to read about the servers of the configuration, as JSON."""
-    context = CallContext(principal, trace_id=f"{1:032x}")  # handles carry it
+    """Everything that a principal can read about the servers of the configuration, as JSON."""
+    context = CallContext(principal, trace_id=f"{1:032x}")  # handles contain the trace id
     asked: list[tuple[str, Json]] = [
         ("list", {}),
         ("list", {"path": ["desk"]}),
@@ -105,10 +105,10 @@ async def answers(crib: Toolcrib, principal: Principal, *references: str) -> str
     return json.dumps(told)
 
 
-# -- whose is whose ---------------------------------------------------------------------------------------------------
+# -- separation of principals -----------------------------------------------------------------------------------------
 
 
-async def test_an_isolated_server_that_is_added_later_is_there_for_principals_that_are_active_already(
+async def test_an_isolated_server_added_later_is_available_to_active_principals(
     tmp_path: Path,
 ) -> None:
     shared = {"toolcrib": {"sources": {"vice": isolated()}}}
@@ -118,7 +118,7 @@ async def test_an_isolated_server_that_is_added_later_is_there_for_principals_th
         assert set(crib.view(ADA).sources) == {"bench", "desk", "vice"}
 
 
-async def test_each_principal_has_a_process_with_its_own_environment_and_shares_the_rest(tmp_path: Path) -> None:
+async def test_each_principal_has_its_own_process_and_environment_and_shares_other_servers(tmp_path: Path) -> None:
     async with crib_of(config_of(tmp_path / "mcp.json"), ADA, BOB) as crib:
         assert await token(crib, ADA) == "token-of-ada"
         assert await token(crib, BOB) == "token-of-bob"
@@ -127,7 +127,7 @@ async def test_each_principal_has_a_process_with_its_own_environment_and_shares_
         assert (await call(crib, ADA, "bench.env", name="TOKEN")).text == "None"
 
 
-async def test_each_principal_has_a_connection_with_its_own_headers_which_stand_before_those_of_all(
+async def test_headers_of_a_principal_override_the_headers_of_the_server(
     tmp_path: Path,
 ) -> None:
     principals: Json = {
@@ -145,7 +145,7 @@ async def test_each_principal_has_a_connection_with_its_own_headers_which_stand_
                 assert (await call(crib, principal, "desk.header", name="x-who")).text == principal.id
 
 
-async def test_the_local_principal_has_its_own_as_any_other(tmp_path: Path) -> None:
+async def test_the_local_principal_has_its_own_isolated_server(tmp_path: Path) -> None:
     config = config_of(tmp_path / "mcp.json", principals={"local": {"env": {"TOKEN": "mine"}}, **TOKENS})
     crib = Toolcrib()
     crib.add_config(config)
@@ -157,7 +157,7 @@ async def test_the_local_principal_has_its_own_as_any_other(tmp_path: Path) -> N
         assert crib.isolated_sources.starting(ADA) == ()
 
 
-async def test_what_one_principals_server_offers_is_in_no_answer_to_another(tmp_path: Path) -> None:
+async def test_tools_of_one_principals_server_appear_in_no_answer_to_others(tmp_path: Path) -> None:
     async with crib_of(config_of(tmp_path / "mcp.json"), ADA, BOB) as crib:
         before = await answers(crib, BOB)
         await call(crib, ADA, "desk.change", name="heirloom", description="An heirloom of ada")
@@ -172,7 +172,7 @@ async def test_what_one_principals_server_offers_is_in_no_answer_to_another(tmp_
         assert await answers(crib, BOB) == before
 
 
-async def test_for_whom_it_is_not_an_isolated_server_leaves_no_trace(tmp_path: Path) -> None:
+async def test_an_isolated_server_leaves_no_trace_for_principals_without_it(tmp_path: Path) -> None:
     without = write_config(tmp_path / "without.json", bench=faulty_entry())
     async with crib_of(config_of(tmp_path / "with.json"), ADA, CYD) as crib, crib_of(without, CYD) as other:
         handle = crib.expand_tool("desk.echo", context=CallContext(ADA)).handle
@@ -181,7 +181,7 @@ async def test_for_whom_it_is_not_an_isolated_server_leaves_no_trace(tmp_path: P
         assert "desk" in crib.view(ADA).sources
 
 
-async def test_while_a_server_starts_only_those_who_have_it_are_told(tmp_path: Path) -> None:
+async def test_a_starting_isolated_server_is_only_reported_to_its_principals(tmp_path: Path) -> None:
     async with crib_of(config_of(tmp_path / "mcp.json", "silent"), CYD) as crib:
         page = crib.list(context=CallContext(ADA))
         assert page.missing.starting == ("desk",)
@@ -194,7 +194,7 @@ async def test_while_a_server_starts_only_those_who_have_it_are_told(tmp_path: P
         assert await crib.ready(30, principal=CYD)
 
 
-async def test_credentials_that_are_missing_for_one_keep_nobody_else_from_the_server(tmp_path: Path) -> None:
+async def test_missing_credentials_of_one_principal_do_not_affect_others(tmp_path: Path) -> None:
     principals = {**TOKENS, "bob": {"env": {"TOKEN": "${TOOLCRIB_TEST_NOT_SET}"}}}
     async with crib_of(config_of(tmp_path / "mcp.json", principals=principals), ADA, BOB, CYD) as crib:
         assert await token(crib, ADA) == "token-of-ada"
@@ -210,7 +210,7 @@ async def test_credentials_that_are_missing_for_one_keep_nobody_else_from_the_se
             assert not crib.list(context=CallContext(principal)).missing.unavailable
 
 
-async def test_a_server_that_dies_of_one_principals_calls_goes_on_for_another(tmp_path: Path) -> None:
+async def test_a_server_that_crashes_for_one_principal_continues_for_others(tmp_path: Path) -> None:
     async with crib_of(config_of(tmp_path / "mcp.json", "die-in-call"), ADA, BOB) as crib:
         before = await pid(crib, BOB)
         for _ in range(3):
@@ -219,7 +219,7 @@ async def test_a_server_that_dies_of_one_principals_calls_goes_on_for_another(tm
         assert await pid(crib, BOB) == before
 
 
-async def test_prompts_and_resources_are_each_principals_own_and_so_is_watching_them(tmp_path: Path) -> None:
+async def test_prompts_resources_and_subscriptions_are_separate_for_each_principal(tmp_path: Path) -> None:
     settings = {"sources": {"desk": isolated(principals={"ada": {}, "bob": {}})}}
     config = write_config(tmp_path / "mcp.json", toolcrib=settings, desk=FIXTURE)
     uri = "toolcrib://desk/test://watched-resource"
@@ -245,7 +245,7 @@ async def test_prompts_and_resources_are_each_principals_own_and_so_is_watching_
         end()
 
 
-async def test_nobody_at_this_machine_is_asked_on_behalf_of_another(tmp_path: Path) -> None:
+async def test_the_local_person_is_not_asked_on_behalf_of_a_different_principal(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     words = ("--era", "legacy", "--log", str(log))
     crib = Toolcrib()
@@ -259,13 +259,13 @@ async def test_nobody_at_this_machine_is_asked_on_behalf_of_another(tmp_path: Pa
         assert "elicitation" not in adas
 
 
-# -- starts and ends --------------------------------------------------------------------------------------------------
+# -- start and end ----------------------------------------------------------------------------------------------------
 
 
-async def test_first_requests_at_the_same_time_start_one_process(tmp_path: Path) -> None:
+async def test_concurrent_first_requests_start_one_process(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     async with crib_of(config_of(tmp_path / "mcp.json", "--log", str(log))) as crib:
-        assert events(log, "start") == []  # nobody has asked for it
+        assert events(log, "start") == []  # no principal has sent a request
 
         async def ask() -> None:
             crib.view(ADA)
@@ -279,7 +279,7 @@ async def test_first_requests_at_the_same_time_start_one_process(tmp_path: Path)
 
 
 @pytest.mark.slow
-async def test_of_a_hundred_principals_few_have_processes_at_once_and_none_is_left(tmp_path: Path) -> None:
+async def test_a_hundred_principals_share_a_limited_number_of_processes(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     words = ("--log", str(log))
     config = config_of(tmp_path / "mcp.json", *words, principals=None, settings={"max_isolated_principals": 4})
@@ -299,7 +299,7 @@ async def test_of_a_hundred_principals_few_have_processes_at_once_and_none_is_le
     assert not any(map(is_running, seen))
 
 
-async def test_who_has_a_call_under_way_keeps_its_process_and_a_newcomer_is_told(tmp_path: Path) -> None:
+async def test_a_principal_with_a_running_call_is_not_evicted_and_a_new_one_is_refused(tmp_path: Path) -> None:
     config = config_of(tmp_path / "mcp.json", settings={"max_isolated_principals": 1})
     async with crib_of(config, ADA) as crib, anyio.create_task_group() as tasks:
         holding = anyio.Event()
@@ -322,18 +322,18 @@ async def test_who_has_a_call_under_way_keeps_its_process_and_a_newcomer_is_told
         tasks.cancel_scope.cancel()
 
 
-async def test_kept_definitions_are_each_principals_own(tmp_path: Path) -> None:
+async def test_cached_definitions_are_separate_for_each_principal(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     config = config_of(tmp_path / "mcp.json", "--log", str(log), principals=None)
     with DefinitionStore(tmp_path / "definitions.sqlite") as store:
         async with crib_of(config, ADA, definitions=store) as crib:
             await call(crib, ADA, "desk.change", name="heirloom")
-            await until(lambda: crib.view(ADA).find("desk.heirloom"), "it was listed, and kept")
+            await until(lambda: crib.view(ADA).find("desk.heirloom"), "it was listed and stored")
         assert len(events(log, "start")) == 1
 
         async with crib_of(config, ADA, definitions=store) as crib:
             assert crib.view(ADA).find("desk.heirloom") is not None
-            assert len(events(log, "start")) == 1  # what was kept stands in for it
+            assert len(events(log, "start")) == 1  # the stored definitions are used
             assert await crib.ready(30, principal=BOB)
             assert crib.view(BOB).find("desk.heirloom") is None
             assert len(events(log, "start")) == 2
@@ -343,7 +343,7 @@ ODD_IDS = (
     *("", "..", "../root", "-rf", "--admin", "a\r\nX-Admin: 1", "a\nb", "a\n", "a\0b", "a\x7f", "a\u2028b", "ädä"),
     *(f"a{mark}b" for mark in " ;,/\\%?#:=&$`'\"<>(){}[]!*~^"),
 )
-"""What would be more than one word somewhere: another header, argument, option, folder or parameter."""
+"""Ids that would break out of a header, argument, option, folder or parameter."""
 
 
 # -- the configuration ------------------------------------------------------------------------------------------------
@@ -351,17 +351,17 @@ ODD_IDS = (
 
 @asynccontextmanager
 async def following(crib: Toolcrib, config: Config) -> AsyncGenerator[list[Config]]:
-    """The crib keeps in step with its file for the block; gives the configurations that it took over."""
+    """Let the crib follow its configuration file; yield the list of configurations that it applied."""
     taken_over: list[Config] = []
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(crib.follow, config, taken_over.append)
-        await anyio.wait_all_tasks_blocked()  # it knows what the file looks like now
+        await anyio.wait_all_tasks_blocked()  # the crib has read the current state of the file
         yield taken_over
         tasks.cancel_scope.cancel()
 
 
-async def test_a_file_that_was_cut_short_does_not_share_what_was_isolated(
+async def test_a_truncated_file_does_not_share_an_isolated_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
@@ -379,7 +379,7 @@ async def test_a_file_that_was_cut_short_does_not_share_what_was_isolated(
         assert "desk" not in crib.view(LOCAL).sources
 
 
-async def test_a_file_that_was_cut_short_does_not_give_a_server_to_principals_that_had_none(
+async def test_a_truncated_file_does_not_give_a_server_to_more_principals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
@@ -402,7 +402,7 @@ async def test_a_file_that_was_cut_short_does_not_give_a_server_to_principals_th
         assert "desk" in crib.view(CYD).sources
 
 
-async def test_a_reload_restarts_for_those_alone_whose_credentials_changed(
+async def test_a_reload_restarts_servers_only_for_principals_whose_credentials_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
@@ -420,7 +420,7 @@ async def test_a_reload_restarts_for_those_alone_whose_credentials_changed(
             assert await crib.ready(30, principal=principal)
         assert await pid(crib, ADA) == adas
         assert await token(crib, BOB) == "another"
-        assert not is_running(bobs)  # his new one is started after that
+        assert not is_running(bobs)  # the new process starts after the end of the old one
         assert await token(crib, CYD) == "None"
 
         config_of(path, principals={"bob": {"env": {"TOKEN": "another"}}})
@@ -443,9 +443,7 @@ async def test_a_reload_restarts_for_those_alone_whose_credentials_changed(
         assert await token(crib, ADA) == "token-of-ada"
 
 
-async def test_a_reload_tries_again_what_failed_for_a_principal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reload_retries_a_failed_server_of_a_principal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.crib.following.POLL_S", 0.01)
     monkeypatch.setattr("toolcrib.catalog.intake.FIRST_RETRY_S", 3_600)
     script = tmp_path / "desk.py"
@@ -462,7 +460,7 @@ async def test_a_reload_tries_again_what_failed_for_a_principal(
         await until(lambda: "desk.echo" in crib.view(ADA).tools, "it was tried again")
 
 
-async def test_the_name_of_an_isolated_server_is_taken(tmp_path: Path) -> None:
+async def test_the_name_of_an_isolated_server_cannot_be_used_again(tmp_path: Path) -> None:
     crib = Toolcrib()
     crib.add_config(config_of(tmp_path / "mcp.json"))
     with pytest.raises(InvalidTool, match="a source named `desk` already exists"):
@@ -471,7 +469,7 @@ async def test_the_name_of_an_isolated_server_is_taken(tmp_path: Path) -> None:
         crib.add_config(write_config(tmp_path / "other.json", desk=faulty_entry()))
 
 
-def test_the_top_of_a_catalog_tells_of_an_isolated_server_only_those_who_have_it(tmp_path: Path) -> None:
+def test_the_top_level_lists_an_isolated_server_only_for_its_principals(tmp_path: Path) -> None:
     config = read_config(config_of(tmp_path / "mcp.json"))
     assert [top.name for top in top_level(config, principal=ADA)] == ["desk", "bench"]
     assert [top.name for top in top_level(config)] == ["bench"]
@@ -497,13 +495,13 @@ def refused(entry: Json, principal_id: str, settings: Json | None = None) -> str
     return own.problem or ""
 
 
-def test_a_server_is_shared_unless_the_configuration_says_otherwise() -> None:
+def test_a_server_is_shared_by_default() -> None:
     server = parsed({"command": "desk"}, {})
     assert server.isolation == "shared"
     assert server.of("ada") is server
 
 
-def test_credentials_of_principals_refuse_to_be_shared() -> None:
+def test_credentials_of_principals_are_refused_for_a_shared_server() -> None:
     wrong: list[Json] = [{"principals": {"ada": {}}}, {"principals": {"ada": {}}, "isolation": "shared"}]
     for settings in wrong:
         server = parsed({"command": "desk"}, settings)
@@ -513,7 +511,7 @@ def test_credentials_of_principals_refuse_to_be_shared() -> None:
         assert "`isolation`" in server.problem
 
 
-def test_the_principal_is_filled_in_wherever_a_server_takes_texts_but_not_for_another_variable() -> None:
+def test_the_principal_is_filled_in_and_other_variables_are_not_affected() -> None:
     entry: Json = {
         "command": "desk",
         "args": ["--user=${principal}", "${HOME_OF_ALL}"],
@@ -541,12 +539,12 @@ def test_the_principal_is_filled_in_wherever_a_server_takes_texts_but_not_for_an
     ],
     ids=["args", "env", "cwd", "url", "headers"],
 )
-def test_an_id_that_is_not_one_plain_word_is_filled_in_nowhere(entry: Json, principal_id: str) -> None:
+def test_an_id_with_special_characters_is_not_filled_in(entry: Json, principal_id: str) -> None:
     assert "cannot be filled in" in refused(entry, principal_id)
     assert reached(entry, "ada") is not None
 
 
-def test_an_id_with_a_bar_is_filled_in_only_where_it_is_percent_encoded() -> None:
+def test_an_id_with_a_bar_is_only_filled_in_where_it_is_percent_encoded() -> None:
     assert reached({"url": "https://example.com/${principal}/mcp?as=${principal}"}, "auth0|123") == HttpServer(
         "https://example.com/auth0%7C123/mcp?as=auth0%7C123"
     )
@@ -560,13 +558,13 @@ def test_an_id_with_a_bar_is_filled_in_only_where_it_is_percent_encoded() -> Non
         assert "a `|` is only allowed in a `url`" in refused(entry, "auth0|123")
 
 
-def test_whoever_has_an_odd_id_can_be_named_and_given_credentials() -> None:
+def test_a_principal_with_special_characters_in_its_id_can_have_credentials() -> None:
     entry = {"url": "https://example.com/mcp"}
     settings = isolated(principals={"https://id.example.com/u/1": {"headers": {"X-Key": "${KEY}"}}})
     assert reached(entry, "https://id.example.com/u/1", settings, KEY="k") == HttpServer(entry["url"], {"X-Key": "k"})
 
 
-def test_who_is_not_named_has_no_server_unless_there_is_one_for_everybody_else() -> None:
+def test_a_principal_that_is_not_listed_has_no_server_without_a_default() -> None:
     named = isolated(principals={"ada": {"env": {"TOKEN": "a"}}})
     assert parsed({"command": "desk", "env": {"WHO": "${principal}"}}, named).of("bob") is None
     others = isolated(principals={"ada": {"env": {"TOKEN": "a"}}, "*": {"env": {"TOKEN": "of ${principal}"}}})
@@ -585,7 +583,7 @@ def test_who_is_not_named_has_no_server_unless_there_is_one_for_everybody_else()
         ({"command": "desk", "args": ["a\0b"]}, "mcpServers.desk.args.0: "),
     ],
 )
-def test_some_texts_are_the_same_for_all_principals(entry: Json, problem: str) -> None:
+def test_some_settings_must_be_the_same_for_all_principals(entry: Json, problem: str) -> None:
     assert refused(entry, "ada").startswith(problem)
 
 
@@ -599,7 +597,7 @@ def test_some_texts_are_the_same_for_all_principals(entry: Json, problem: str) -
         ({"command": "desk"}, {"env": 7}, "toolcrib.sources.desk.principals.ada.env: "),
     ],
 )
-def test_what_is_wrong_with_one_principals_credentials_is_named_and_touches_no_other(
+def test_invalid_credentials_of_one_principal_are_reported_and_do_not_affect_others(
     entry: Json, own: Mapping[str, Any], problem: str
 ) -> None:
     settings = isolated(principals={"ada": own, "bob": {}})
@@ -616,19 +614,19 @@ def test_what_is_wrong_with_one_principals_credentials_is_named_and_touches_no_o
         (isolated(principals={"ada": 7}), "must be an object"),
     ],
 )
-def test_a_setting_of_another_form_is_refused_with_its_place(settings: Json, problem: str) -> None:
+def test_an_invalid_setting_is_refused_with_its_path(settings: Json, problem: str) -> None:
     with pytest.raises(InvalidConfig, match=problem):
         parsed({"command": "desk"}, settings)
 
 
-def test_a_principal_that_is_named_twice_is_refused() -> None:
+def test_a_duplicate_principal_is_refused() -> None:
     text = '{"mcpServers": {"desk": {"command": "x"}}, "toolcrib": {"sources": {"desk": {"isolation": "principal", '
     text += '"principals": {"ada": {}, "ada": {}}}}}}'
     with pytest.raises(InvalidConfig, match=r"principals.ada: duplicate key"):
         parse_config(text, Path("mcp.json"), {})
 
 
-def test_a_shared_server_is_told_why_the_principal_is_not_filled_in() -> None:
+def test_a_principal_variable_in_a_shared_server_is_refused_with_a_reason() -> None:
     server = parsed({"command": "desk", "args": ["${principal}"]}, {})
     assert server.problem is not None
     assert "`isolation`" in server.problem

@@ -1,4 +1,4 @@
-"""The example of a plugin: built, installed as anybody's package is, and used by `toolcrib` as a program of its own."""
+"""The plugin example: built, installed like any package, and used by a separate `toolcrib` process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UV = str(Path(sys.executable).with_name("uv"))
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the example is installed, from a wheel."""
+    """A folder with the example, installed from a wheel."""
     built = tmp_path_factory.mktemp("built")
     source = shutil.copytree(EXAMPLE, built / "source")
     _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built), at=source)
@@ -41,8 +41,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def beside(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A configuration for a `toolcrib` that finds the example, and beside it a plugin that raises when imported."""
+def config_with_broken_plugin(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration for a `toolcrib` that finds the example and a plugin that raises when it is imported."""
     broken = tmp_path / "broken"
     install(broken, "broken", "raise OSError(2, 'gone', '/home/ada')")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(installed), str(broken)]))
@@ -63,12 +63,12 @@ async def test_the_plugin_on_the_page_passes_its_own_check() -> None:
     await namespace["check"]()
 
 
-def test_the_entry_point_on_the_page_is_one_that_is_found() -> None:
+def test_the_entry_point_on_the_page_uses_the_right_group() -> None:
     (shown,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert tomllib.loads(shown) == {"project": {"entry-points": {GROUP: {"dice": "toolcrib_dice:Dice"}}}}
 
 
-def test_its_own_tests_pass(installed: Path) -> None:
+def test_the_tests_of_the_example_pass(installed: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(EXAMPLE), "tests"]
     ended = subprocess.run(
@@ -78,9 +78,9 @@ def test_its_own_tests_pass(installed: Path) -> None:
     assert "3 passed" in ended.stdout
 
 
-def test_the_command_line_lists_finds_expands_and_calls_it_beside_one_that_is_broken(beside: Path) -> None:
+def test_the_command_line_uses_the_example_despite_a_broken_plugin(config_with_broken_plugin: Path) -> None:
     def toolcrib(command: str, *words: str) -> Ended:
-        return toolcrib_process(command, *words, "-c", beside, "--json")
+        return toolcrib_process(command, *words, "-c", config_with_broken_plugin, "--json")
 
     listed = toolcrib("list", "units").json
     assert [tool["tool_id"] for tool in listed["tools"]] == ["units.convert", "units.list_units"]
@@ -98,16 +98,16 @@ def test_the_command_line_lists_finds_expands_and_calls_it_beside_one_that_is_br
     doctor = toolcrib("doctor")
     sources = {source["name"]: source for source in doctor.json["sources"]}
     assert (doctor.code, sources["units"]["status"], sources["broken"]["status"]) == (1, "ready", "failed")
-    # Whoever runs `doctor` owns the machine, and reads what no caller does.
+    # The user of `doctor` owns the machine, so the output contains details that callers do not see.
     assert "importing it raised FileNotFoundError" in sources["broken"]["reason"]
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_gateway_lists_finds_expands_and_calls_it_beside_one_that_is_broken(mode: Any, beside: Path) -> None:
+async def test_a_gateway_uses_the_example_despite_a_broken_plugin(mode: Any, config_with_broken_plugin: Path) -> None:
     environment = {key: os.environ[key] for key in ("PYTHONPATH", "XDG_STATE_HOME", "PATH")}
     served = StdioServerParameters(
-        command=TOOLCRIB, args=["serve", str(beside), "--no-cache", "--no-audit"], env=environment
+        command=TOOLCRIB, args=["serve", str(config_with_broken_plugin), "--no-cache", "--no-audit"], env=environment
     )
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123, ASYNC230  a device, not a file
         async with Client(stdio_client(served, errlog=nowhere), mode=mode) as client:
@@ -126,11 +126,11 @@ async def test_a_gateway_lists_finds_expands_and_calls_it_beside_one_that_is_bro
             assert "/home/ada" not in json.dumps(broken)
 
 
-def test_a_gateway_ends_though_a_plugin_hangs_and_its_output_is_that_of_the_gateway_alone(
-    beside: Path, tmp_path: Path
+def test_a_gateway_ends_despite_a_hanging_plugin_and_its_output_contains_no_plugin_output(
+    config_with_broken_plugin: Path, tmp_path: Path
 ) -> None:
     install(tmp_path / "broken", "hanging", "print('I am here', flush=True)\nimport time\ntime.sleep(3600)")
-    with conversation(beside) as gateway:
+    with conversation(config_with_broken_plugin) as gateway:
         gateway.shake_hands()
         result = gateway.run_tool("units.convert", {"value": 1, "unit": "kg", "to": "g"})
         assert result["structuredContent"] == {"value": 1000.0, "unit": "g"}

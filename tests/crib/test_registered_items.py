@@ -1,4 +1,4 @@
-"""What is registered beside a configuration: from Python, through a restart, and where both say something."""
+"""Registered items in addition to a configuration: from Python, after a restart, and in conflicts."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def ids(crib: Toolcrib) -> list[str]:
     return sorted(crib.view().tools)
 
 
-def kept_in(path: Path, *rows: tuple[str, str, Any]) -> RegistrationStore:
-    """A store in which somebody else registered these."""
+def store_with(path: Path, *rows: tuple[str, str, Any]) -> RegistrationStore:
+    """A store in which a different program registered these items."""
     store = RegistrationStore(path)
     store.update(lambda before: (*before, *(Registration(kind, name, json.dumps(body)) for kind, name, body in rows)))
     return store
@@ -75,7 +75,7 @@ def damaged(path: Path, damage: str) -> None:
 # -- from Python ------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_kept_is_there_at_once_and_after_a_restart(path: Path) -> None:
+async def test_registered_items_are_available_immediately_and_after_a_restart(path: Path) -> None:
     first = Toolcrib(registrations=RegistrationStore(path))
     first.register(*EVERYTHING)
     second = Toolcrib(registrations=RegistrationStore(path))
@@ -92,7 +92,7 @@ async def test_what_is_kept_is_there_at_once_and_after_a_restart(path: Path) -> 
         assert "load average" in answer.text
 
 
-async def test_what_is_only_declared_is_gone_after_a_restart(path: Path) -> None:
+async def test_a_tool_registered_for_the_process_is_absent_after_a_restart(path: Path) -> None:
     crib = Toolcrib(registrations=RegistrationStore(path))
     crib.register_declared(OPS)
     assert ids(crib) == ["ops.disk", "ops.load"]
@@ -100,7 +100,7 @@ async def test_what_is_only_declared_is_gone_after_a_restart(path: Path) -> None
         assert ids(other) == []
 
 
-async def test_what_is_forgotten_is_gone_here_and_after_a_restart(path: Path) -> None:
+async def test_an_unregistered_item_is_absent_immediately_and_after_a_restart(path: Path) -> None:
     crib = Toolcrib(registrations=RegistrationStore(path))
     crib.register(*EVERYTHING)
     crib.unregister("tool", "ops.load")
@@ -121,7 +121,7 @@ async def test_what_is_forgotten_is_gone_here_and_after_a_restart(path: Path) ->
                 each.view(bundle="disks")
 
 
-def test_all_of_several_things_are_kept_or_none(path: Path) -> None:
+def test_several_items_are_registered_together_or_not_at_all(path: Path) -> None:
     crib = Toolcrib(registrations=RegistrationStore(path))
     crib.register(read_declared("ops", "disk", DISK))
     other = read_declared("ops", "disk", LOAD)
@@ -137,7 +137,7 @@ def test_all_of_several_things_are_kept_or_none(path: Path) -> None:
     assert sorted(bundle.name for bundle in crib.bundles) == ["new"]
 
 
-def test_what_is_code_cannot_be_kept_and_without_a_store_nothing_can(path: Path) -> None:
+def test_items_with_code_cannot_be_registered_and_registering_needs_a_store(path: Path) -> None:
     crib = Toolcrib(registrations=RegistrationStore(path))
     with pytest.raises(InvalidConfig, match="`room` is checked by Python code"):
         crib.register(Capability("room", OwnCheck(lambda: True)))
@@ -149,13 +149,13 @@ def test_what_is_code_cannot_be_kept_and_without_a_store_nothing_can(path: Path)
     assert not path.exists()
 
 
-# -- beside a configuration -------------------------------------------------------------------------------------------
+# -- in addition to a configuration -----------------------------------------------------------------------------------
 
 
-async def test_what_the_configuration_says_wins_and_what_is_registered_is_told_of_and_kept(
+async def test_the_configuration_overrides_registered_items_which_stay_stored(
     tmp_path: Path, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = kept_in(
+    store = store_with(
         path,
         ("tool", "ops.disk", DISK),
         ("tool", "ops.load", LOAD),
@@ -206,8 +206,8 @@ async def test_what_the_configuration_says_wins_and_what_is_registered_is_told_o
         assert ids(alone) == ["bench.more", "ops.disk", "ops.load"]
 
 
-async def test_a_row_that_cannot_be_read_is_told_of_and_in_the_way_of_nothing(path: Path) -> None:
-    store = kept_in(
+async def test_an_unreadable_registration_is_reported_and_does_not_affect_others(path: Path) -> None:
+    store = store_with(
         path,
         ("tool", "ops.disk", DISK),
         ("tool", "ops.bad", {"description": "x"}),
@@ -236,8 +236,8 @@ async def test_a_row_that_cannot_be_read_is_told_of_and_in_the_way_of_nothing(pa
     assert len(store.all()) == 11
 
 
-def test_what_the_program_has_of_its_own_wins_too(path: Path) -> None:
-    store = kept_in(path, ("tool", "ops.disk", DISK), ("category", "Mine", {}), ("capability", "key", {"env": "X"}))
+def test_items_of_the_program_override_registered_items(path: Path) -> None:
+    store = store_with(path, ("tool", "ops.disk", DISK), ("category", "Mine", {}), ("capability", "key", {"env": "X"}))
     crib = Toolcrib(registrations=store)
     crib.register_declared(read_declared_source("ops", {"tools": {"load": LOAD}}))
     crib.add_category(Category(("Mine",), summary="Mine"))
@@ -252,7 +252,7 @@ def test_what_the_program_has_of_its_own_wins_too(path: Path) -> None:
         crib.register(read_declared("ops", "more", LOAD))
 
 
-def test_a_bundle_that_one_of_the_program_includes_is_not_forgotten(path: Path) -> None:
+def test_a_registered_bundle_included_by_the_program_cannot_be_unregistered(path: Path) -> None:
     crib = Toolcrib(registrations=RegistrationStore(path))
     crib.register(ToolBundle("inner"))
     crib.add_bundle(ToolBundle("outer", includes=("inner",)))
@@ -262,7 +262,7 @@ def test_a_bundle_that_one_of_the_program_includes_is_not_forgotten(path: Path) 
 
 
 @pytest.mark.usefixtures("quick")
-async def test_what_is_served_of_a_registered_bundle_stays_closed_when_somebody_removes_it(
+async def test_a_served_bundle_stays_in_force_when_a_different_program_unregisters_it(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Toolcrib(registrations=RegistrationStore(path)) as crib, anyio.create_task_group() as tasks:
@@ -270,34 +270,34 @@ async def test_what_is_served_of_a_registered_bundle_stays_closed_when_somebody_
         crib.confine("disks")
         tasks.start_soon(crib.follow)
         Toolcrib(registrations=RegistrationStore(path)).unregister("bundle", "disks")
-        await until(lambda: "stays the only bundle served" in caplog.text, "it is told")
+        await until(lambda: "stays the only bundle served" in caplog.text, "the warning is logged")
         assert ids(crib) == ["ops.disk"]
-        # And whatever else is registered meanwhile is heeded.
+        # Other registrations are still applied.
         Toolcrib(registrations=RegistrationStore(path)).register(MetadataOverride.of("ops.disk", risk="none"))
-        await until(lambda: crib.view().tools["ops.disk"].metadata.risk == "none", "another change is taken over")
+        await until(lambda: crib.view().tools["ops.disk"].metadata.risk == "none", "the other change is applied")
         with pytest.raises(InvalidConfig, match="is being served"):
             crib.unregister("bundle", "disks")
         tasks.cancel_scope.cancel()
 
 
-# -- while it runs ----------------------------------------------------------------------------------------------------
+# -- at run time ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("quick")
-async def test_what_another_program_registers_comes_and_goes_while_this_one_runs(path: Path) -> None:
+async def test_changes_by_a_different_program_apply_at_run_time(path: Path) -> None:
     async with Toolcrib(registrations=RegistrationStore(path)) as crib, anyio.create_task_group() as tasks:
         tasks.start_soon(crib.follow)
         other = Toolcrib(registrations=RegistrationStore(path))
         other.register(*EVERYTHING)
-        await until(lambda: ids(crib) == ["ops.disk", "ops.load"], "what was registered is here")
+        await until(lambda: ids(crib) == ["ops.disk", "ops.load"], "the registered tools are available")
         assert crib.search_tools("how busy is it").results[0].tool_id == "ops.load"
         other.unregister("tool", "ops.load")
-        await until(lambda: ids(crib) == ["ops.disk"], "what was removed is gone")
+        await until(lambda: ids(crib) == ["ops.disk"], "the unregistered tool was removed")
         tasks.cancel_scope.cancel()
 
 
 @pytest.mark.usefixtures("quick")
-async def test_the_file_and_the_store_are_followed_together(tmp_path: Path, path: Path) -> None:
+async def test_the_configuration_file_and_the_store_are_followed_together(tmp_path: Path, path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", toolcrib={"declared": {"mine": {"tools": {"a": LOAD}}}})
     crib = Toolcrib(registrations=RegistrationStore(path))
     read = crib.add_config(config)
@@ -308,26 +308,26 @@ async def test_the_file_and_the_store_are_followed_together(tmp_path: Path, path
 
     async with crib, anyio.create_task_group() as tasks:
         tasks.start_soon(crib.follow, read, tell)
-        kept_in(path, ("tool", "ops.disk", DISK), ("tool", "mine.b", DISK))
-        await until(lambda: ids(crib) == ["mine.a", "mine.b", "ops.disk"], "what was registered is beside the rest")
+        store_with(path, ("tool", "ops.disk", DISK), ("tool", "mine.b", DISK))
+        await until(lambda: ids(crib) == ["mine.a", "mine.b", "ops.disk"], "the registered tools are added")
         write_config(config, toolcrib={"declared": {"ops": {"tools": {"load": LOAD}}}})
-        await until(lambda: ids(crib) == ["mine.b", "ops.disk", "ops.load"], "the new file, and what is registered")
-        await until(lambda: len(told) == 2, "both are told")
+        await until(lambda: ids(crib) == ["mine.b", "ops.disk", "ops.load"], "the new file and the registrations apply")
+        await until(lambda: len(told) == 2, "both changes are reported")
         tasks.cancel_scope.cancel()
     assert told == [["mine", "ops"], ["ops", "mine"]]
 
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("damage", ["deleted", "garbage", "another configuration's"])
-async def test_a_store_that_goes_bad_leaves_what_was_read_and_says_so_once(
+async def test_a_damaged_store_leaves_the_last_registrations_in_force_and_is_reported_once(
     path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = kept_in(path, ("tool", "ops.disk", DISK))
+    store = store_with(path, ("tool", "ops.disk", DISK))
     async with Toolcrib(registrations=store) as crib, anyio.create_task_group() as tasks:
         caplog.set_level(logging.WARNING)
         tasks.start_soon(crib.follow)
         damaged(path, damage)
-        await until(lambda: crib.registration_problems, "it is told")
+        await until(lambda: crib.registration_problems, "the problem is reported")
         (problem,) = crib.registration_problems
         assert "in force" in problem
         for _ in range(5):
@@ -336,14 +336,14 @@ async def test_a_store_that_goes_bad_leaves_what_was_read_and_says_so_once(
         assert [record.message for record in caplog.records].count(problem) == 1
 
         damaged(path, "deleted")
-        kept_in(path, ("tool", "ops.load", LOAD))
-        await until(lambda: ids(crib) == ["ops.load"], "a new store is followed")
+        store_with(path, ("tool", "ops.load", LOAD))
+        await until(lambda: ids(crib) == ["ops.load"], "the new store is followed")
         assert crib.registration_problems == ()
         tasks.cancel_scope.cancel()
 
 
-async def test_a_program_does_not_start_without_what_it_cannot_read(tmp_path: Path, path: Path) -> None:
-    """What is registered may keep somebody out."""
+async def test_a_program_does_not_start_with_an_unreadable_store(tmp_path: Path, path: Path) -> None:
+    """A registration may restrict access."""
     with sqlite3.connect(path) as newer:
         newer.execute("PRAGMA user_version = 99")
     newer.close()
@@ -356,14 +356,14 @@ async def test_a_program_does_not_start_without_what_it_cannot_read(tmp_path: Pa
             pass
 
 
-async def test_a_person_is_asked_before_tools_run_of_which_something_unreadable_is_registered(path: Path) -> None:
-    store = kept_in(path, ("tool", "ops.disk", DISK), ("override", "ops.*", {"risk": 1}))
+async def test_tools_with_an_unreadable_override_require_approval(path: Path) -> None:
+    store = store_with(path, ("tool", "ops.disk", DISK), ("override", "ops.*", {"risk": 1}))
     async with Toolcrib(registrations=store) as crib:
         assert crib.view().tools["ops.disk"].metadata.requires_permission
         assert "ops.*" in crib.registration_problems[0]
 
 
-async def test_what_one_configuration_says_stays_beside_the_next(tmp_path: Path) -> None:
+async def test_settings_of_a_first_configuration_stay_in_force_with_a_second_one(tmp_path: Path) -> None:
     crib = Toolcrib()
     said = {
         "declared": {"ops": {"tools": {"disk": DISK}}},

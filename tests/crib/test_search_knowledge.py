@@ -1,4 +1,4 @@
-"""What a crib knows of requests besides their words: vectors that keep in step with its tools and its configuration."""
+"""Search beyond words in a crib: vectors that follow the tools and the configuration."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ LONG_S = 30.0
 SEND = tool("post.deliver", "Takes a letter to somebody.")
 READ = tool("files.open", "Shows what is in a document.")
 WEIGH = tool("shop.weigh", "Weighs sugar.")
-"""For others to be nearer than."""
+"""A tool that is less similar to any query than the others."""
 TOPICS = {"letter": 0, "mail": 0, "document": 1, "peruse": 1, "echo": 2, "parrot": 2}
-"""Words that mean one of these things, by its number; no two of one thing share letters enough to match."""
+"""The topic of each word. Words with the same topic share too few letters to match as words."""
 
 
 EVERYTHING = DEFAULT_SEARCH.weights.refusing_nothing().without("meaning")
@@ -48,7 +48,7 @@ EVERYTHING = DEFAULT_SEARCH.weights.refusing_nothing().without("meaning")
 
 @dataclass
 class Model:
-    """Knows what `TOPICS` says; does first what `before` says, or `asking` of queries."""
+    """An embedder based on `TOPICS`. It first calls `before` for documents, or `asking` for queries."""
 
     model_id: str = "model"
     before: Callable[[Sequence[str]], object] = len
@@ -82,7 +82,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Opened(EmbedderConfig):
-    """A configuration that comes to a model of a test."""
+    """A configuration that opens an embedder of the test."""
 
     opening: Callable[[], Model] = Model
 
@@ -104,7 +104,7 @@ def take_over(crib: Toolcrib, config: Config) -> None:
 
 @asynccontextmanager
 async def crib_of(*tools: Tool, model: Model | None = None, store: Vectors | None = None) -> AsyncGenerator[Toolcrib]:
-    """A crib of these tools, with no more than words where there is no `model`."""
+    """A crib with these tools. It searches only by words without `model`."""
     crib = Toolcrib(vectors=store)
     if model is not None:
         take_over(crib, config_of(model))
@@ -116,17 +116,17 @@ async def crib_of(*tools: Tool, model: Model | None = None, store: Vectors | Non
 
 
 async def found(crib: Toolcrib, query: str, principal: str = "local", **given: Any) -> list[str]:
-    """What a surface would answer."""
+    """The tool ids that a surface returns."""
     context = CallContext(Principal(principal))
     page = await crib.perform("search_tools", {"query": query, **given}, context=context)
     assert isinstance(page, SearchPage)
     return [*page.tool_ids]
 
 
-# -- by words until there is more -------------------------------------------------------------------------------------
+# -- search by words before vectors are available ---------------------------------------------------------------------
 
 
-async def test_while_vectors_are_made_search_answers_at_once_by_words_and_then_by_meaning_too() -> None:
+async def test_search_uses_words_until_vectors_are_available() -> None:
     may_go_on = threading.Event()
     model = Model(before=lambda _: may_go_on.wait(LONG_S))
     async with crib_of(SEND, READ, model=model) as crib:
@@ -139,7 +139,7 @@ async def test_while_vectors_are_made_search_answers_at_once_by_words_and_then_b
         assert await found(crib, "peruse") == [READ.id]
 
 
-async def test_search_waits_for_no_model_that_is_still_being_opened() -> None:
+async def test_search_does_not_wait_for_a_model_that_is_being_opened() -> None:
     may_open = threading.Event()
 
     def opening() -> Model:
@@ -154,7 +154,7 @@ async def test_search_waits_for_no_model_that_is_still_being_opened() -> None:
         assert await found(crib, "mail") == [SEND.id]
 
 
-async def test_search_waits_half_a_second_for_a_model_on_this_machine_and_then_for_none() -> None:
+async def test_search_waits_only_briefly_for_a_local_model() -> None:
     may_go_on = threading.Event()
     model = Model(asking=lambda _: may_go_on.wait(2 * LONG_S))
     async with crib_of(SEND, READ, model=model) as crib:
@@ -171,8 +171,8 @@ async def test_search_waits_half_a_second_for_a_model_on_this_machine_and_then_f
         assert await found(crib, "mail") == [SEND.id]
 
 
-async def test_a_search_is_held_up_by_no_functions_that_take_long() -> None:
-    """Functions that block take all the threads that a program usually has."""
+async def test_search_is_not_blocked_by_slow_functions() -> None:
+    """Blocking functions occupy all threads of the default limiter."""
     may_end = threading.Event()
     async with crib_of(SEND, model=Model()) as crib, anyio.create_task_group() as tasks:
         assert await crib.knowledge.settled(LONG_S)
@@ -192,7 +192,7 @@ async def test_a_search_is_held_up_by_no_functions_that_take_long() -> None:
         may_end.set()
 
 
-async def test_what_is_no_search_and_a_blank_query_ask_a_model_elsewhere_nothing() -> None:
+async def test_blank_queries_and_other_operations_send_nothing_to_a_remote_model() -> None:
     model = Model(is_local=False)
     async with crib_of(SEND, READ, model=model) as crib:
         assert await crib.knowledge.settled(LONG_S)
@@ -207,7 +207,7 @@ async def test_what_is_no_search_and_a_blank_query_ask_a_model_elsewhere_nothing
         assert model.queries == ["mail"]
 
 
-async def test_what_is_near_an_id_that_does_not_exist_is_said_without_a_model() -> None:
+async def test_an_unknown_tool_id_is_corrected_without_the_model() -> None:
     model = Model()
     async with crib_of(SEND, READ, model=model) as crib:
         assert await crib.knowledge.settled(LONG_S)
@@ -220,7 +220,7 @@ async def test_what_is_near_an_id_that_does_not_exist_is_said_without_a_model() 
         assert SEND.id in await found(crib, arguments["query"])
 
 
-async def test_closing_a_crib_keeps_nothing_else_waiting() -> None:
+async def test_closing_a_crib_does_not_block_the_event_loop() -> None:
     is_asked, may_go_on = threading.Event(), threading.Event()
     order: list[str] = []
 
@@ -243,7 +243,7 @@ async def test_closing_a_crib_keeps_nothing_else_waiting() -> None:
     assert order == ["something else", "closed"]
 
 
-async def test_after_its_end_a_crib_is_searched_by_words() -> None:
+async def test_a_closed_crib_is_searched_by_words() -> None:
     async with crib_of(SEND, model=Model()) as crib:
         assert await crib.knowledge.settled(LONG_S)
     crib.add(len, name="letters", description="Counts letters.")
@@ -251,10 +251,10 @@ async def test_after_its_end_a_crib_is_searched_by_words() -> None:
     assert crib.search_tools("mail").tool_ids == ()
 
 
-# -- another configuration --------------------------------------------------------------------------------------------
+# -- changes of the configuration -------------------------------------------------------------------------------------
 
 
-async def test_another_model_takes_the_place_of_the_one_before_and_none_leaves_words() -> None:
+async def test_a_changed_model_replaces_the_previous_one_and_no_model_leaves_words() -> None:
     one, other = Model("one"), Model("other", dim=6)
     async with crib_of(SEND, READ, model=one) as crib:
         assert await crib.knowledge.settled(LONG_S)
@@ -270,7 +270,7 @@ async def test_another_model_takes_the_place_of_the_one_before_and_none_leaves_w
         assert await found(crib, "letter") == [SEND.id]
 
 
-async def test_a_configuration_that_says_the_same_of_the_model_leaves_it_as_it_is() -> None:
+async def test_an_unchanged_model_configuration_does_not_reopen_the_model() -> None:
     model = Model()
     config = config_of(model)
     async with crib_of(SEND) as crib:
@@ -284,7 +284,7 @@ async def test_a_configuration_that_says_the_same_of_the_model_leaves_it_as_it_i
         assert len(model.documents) == 2
 
 
-async def test_a_model_that_could_not_be_used_is_tried_again_with_the_next_configuration() -> None:
+async def test_a_failed_model_is_opened_again_with_the_next_configuration() -> None:
     models: list[Model] = []
 
     def opening() -> Model:
@@ -305,7 +305,7 @@ async def test_a_model_that_could_not_be_used_is_tried_again_with_the_next_confi
         assert await found(crib, "mail") == [SEND.id]
 
 
-async def test_without_the_signal_vectors_change_nothing_and_no_query_is_sent_away() -> None:
+async def test_without_the_embedding_signal_vectors_have_no_effect_and_no_query_is_sent() -> None:
     model = Model(is_local=False)
     config = config_of(model, "embedding")
     async with crib_of(SEND) as crib:
@@ -318,7 +318,7 @@ async def test_without_the_signal_vectors_change_nothing_and_no_query_is_sent_aw
         assert len(model.documents) == 2
 
 
-async def test_a_second_file_says_how_is_searched_only_where_it_says_something_of_it(tmp_path: Path) -> None:
+async def test_a_second_file_changes_search_settings_only_if_it_contains_some(tmp_path: Path) -> None:
     def file(name: str, search: Json) -> Path:
         return write_config(tmp_path / name, toolcrib={"search": search})
 
@@ -334,7 +334,7 @@ async def test_a_second_file_says_how_is_searched_only_where_it_says_something_o
 # -- what is embedded, and how often ----------------------------------------------------------------------------------
 
 
-async def test_a_changed_tool_is_embedded_anew_and_one_that_is_not_never_again() -> None:
+async def test_only_changed_tools_are_embedded_again() -> None:
     model = Model()
     crib = Toolcrib()
     take_over(crib, config_of(model))
@@ -359,14 +359,14 @@ async def test_a_changed_tool_is_embedded_anew_and_one_that_is_not_never_again()
         assert len(model.documents) == 4
 
 
-async def test_an_endpoint_is_asked_once_for_a_text_over_restarts_too(tmp_path: Path) -> None:
+async def test_an_endpoint_receives_each_text_once_even_after_a_restart(tmp_path: Path) -> None:
     with serving() as server:
         config = write_config(
             tmp_path / "mcp.json", toolcrib={"search": {"embedder": {"endpoint": server.url, "model": "m"}}}
         )
 
         async def started(*tools: Any) -> list[float]:
-            """The confidences of a search, once all is embedded."""
+            """The confidences of a search after all tools are embedded."""
             with VectorStore(tmp_path / "vectors.sqlite") as store:
                 crib = Toolcrib(vectors=store)
                 crib.add_config(config)
@@ -382,7 +382,7 @@ async def test_an_endpoint_is_asked_once_for_a_text_over_restarts_too(tmp_path: 
         first = await started(SEND, stamp)
         asked = documents_of(server.asked)
         assert len(asked) == len({*asked}) == 2
-        assert await started(SEND, stamp) == first, "kept vectors rank as fresh ones do"
+        assert await started(SEND, stamp) == first, "stored vectors rank like fresh vectors"
         assert documents_of(server.asked) == asked
         await started(replace(SEND, description="Takes a letter away."), stamp)
         (new,) = documents_of(server.asked)[2:]
@@ -393,7 +393,7 @@ def documents_of(asked: Sequence[Asked]) -> list[str]:
     return [text for each in asked for text in each.texts if text not in {"letter", "tool"}]
 
 
-async def test_a_store_that_fails_costs_nothing_but_its_vectors() -> None:
+async def test_a_failing_vector_store_does_not_affect_search() -> None:
     class Failing:
         def get_many(self, model_id: str, digests: Sequence[bytes], dim: int) -> Any:
             raise OSError("no room")
@@ -405,11 +405,11 @@ async def test_a_store_that_fails_costs_nothing_but_its_vectors() -> None:
         assert await found(crib, "letter") == [SEND.id]
         assert crib.knowledge.embedding is not None
         embedding = crib.knowledge.embedding
-        await until(lambda: embedding.condition.problem, "it is told")
+        await until(lambda: embedding.condition.problem, "the problem is reported")
         assert await found(crib, "letter") == [SEND.id]
 
 
-async def test_vectors_of_tools_that_left_are_forgotten() -> None:
+async def test_vectors_of_removed_tools_are_discarded() -> None:
     many = [tool(f"crowd.t{number}", f"Does thing {number}.") for number in range(3_000)]
     crib = Toolcrib()
     take_over(crib, config_of(Model()))
@@ -423,13 +423,13 @@ async def test_vectors_of_tools_that_left_are_forgotten() -> None:
         assert embedding.vectors is not None
         assert len(embedding.vectors) == 3_000
         source.offer(*many[:10])
-        await until(lambda: len(crib.view().tools) == 10, "most have left")
-        await until(lambda: embedding.condition.wanted == 10, "that is noticed")
+        await until(lambda: len(crib.view().tools) == 10, "most tools were removed")
+        await until(lambda: embedding.condition.wanted == 10, "the removal was noticed")
         assert len(embedding.vectors) == 10
         assert await found(crib, "crowd thing 7")
 
 
-async def test_tools_that_come_and_go_from_many_threads_all_have_their_vectors_in_the_end() -> None:
+async def test_tools_changed_from_many_threads_all_have_vectors_in_the_end() -> None:
     async with crib_of(model=Model()) as crib:
 
         def come_and_go(number: int) -> None:
@@ -439,7 +439,7 @@ async def test_tools_that_come_and_go_from_many_threads_all_have_their_vectors_i
                 if step % 2:
                     crib.remove(f"functions.{name}")
 
-        crib.add(len, name="first")  # the source, before there are threads
+        crib.add(len, name="first")  # creates the source before the threads start
         async with anyio.create_task_group() as tasks:
             for number in range(8):
                 tasks.start_soon(to_thread.run_sync, come_and_go, number)
@@ -450,7 +450,7 @@ async def test_tools_that_come_and_go_from_many_threads_all_have_their_vectors_i
         assert (condition.embedded, condition.wanted) == (len(crib.view().tools),) * 2 == (82, 82)
 
 
-# -- what is one principal's own --------------------------------------------------------------------------------------
+# -- tools of one principal -------------------------------------------------------------------------------------------
 
 CATEGORIES: Json = {"Birds": {"tools": ["desk.*"]}}
 
@@ -461,7 +461,7 @@ def isolated(**more: Any) -> Json:
 
 
 @pytest.mark.parametrize("categories", [{}, CATEGORIES], ids=["plain", "in a category"])
-async def test_tools_of_a_principals_own_have_vectors_and_leave_no_trace_for_others(
+async def test_tools_of_one_principal_have_vectors_and_leave_no_trace_for_others(
     categories: Json, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path / "mcp.json", toolcrib=isolated(categories=categories), desk=faulty_entry())
@@ -484,27 +484,25 @@ async def test_tools_of_a_principals_own_have_vectors_and_leave_no_trace_for_oth
             await found(crib, "parrot", "eve"),
             await found(crib, "mail", "eve"),
         ]
-        # Those that are there already have vectors of the next model, too.
+        # Tools that are already listed get vectors of the next model as well.
         take_over(crib, config_of(Model("other")))
         assert await crib.knowledge.settled(LONG_S)
         assert "desk.echo" in await found(crib, "parrot", "ada")
         assert await crib.ready(LONG_S, principal=bob)
         assert await crib.knowledge.settled(LONG_S)
         assert "desk.echo" in await found(crib, "parrot", "bob")
-        # And when the last of them has gone, nobody wants their vectors.
+        # After the last of these tools was removed, their vectors are no longer wanted.
         embedding = crib.knowledge.embedding
         assert embedding is not None
         assert embedding.condition.wanted > 2
         crib.isolated_sources.close()
-        await until(lambda: embedding.condition.wanted == 2, "their tools are wanted no more")
+        await until(lambda: embedding.condition.wanted == 2, "the vectors are no longer wanted")
 
 
-# -- the past ---------------------------------------------------------------------------------------------------------
+# -- history ----------------------------------------------------------------------------------------------------------
 
 
-async def test_where_the_audit_is_off_it_is_said_that_nothing_is_learned(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_disabled_audit_log_with_history_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = write_config(tmp_path / "mcp.json", toolcrib={"audit": False, "search": {"history": True}})
     crib = Toolcrib()
     with caplog.at_level(logging.WARNING):
@@ -513,20 +511,20 @@ async def test_where_the_audit_is_off_it_is_said_that_nothing_is_learned(
     assert crib.knowledge.history_for(Principal("local")) is None
 
 
-async def test_a_program_hands_over_a_model_of_its_own_which_stands_before_that_of_a_configuration(
+async def test_a_model_of_the_program_takes_precedence_over_the_configuration(
     tmp_path: Path,
 ) -> None:
     mine, theirs = Model("mine"), Model("theirs")
     crib = Toolcrib(embedder=mine)
     crib.registry.merge(registry_of(SEND, READ, WEIGH))
     take_over(crib, config_of(theirs))
-    for _ in range(2):  # a crib that has ended can be entered once more
+    for _ in range(2):  # a closed crib can be entered again
         async with crib:
             assert await crib.knowledge.settled(LONG_S)
             assert crib.search_tools("mail").results[0].tool_id == SEND.id
     assert (len(mine.documents) >= 3, theirs.documents) == (True, [])
 
 
-def test_what_is_no_model_is_refused_where_it_is_handed_over() -> None:
+def test_an_invalid_embedder_is_refused_on_creation() -> None:
     with pytest.raises(TypeError, match="is not an embedder"):
         Toolcrib(embedder=object())  # pyright: ignore[reportArgumentType]
