@@ -295,7 +295,7 @@ def test_a_read_only_file_stays_read_only(use: Use, path: Path) -> None:
 
 @as_posix_has_it
 @every_store
-def test_the_target_of_a_link_is_used_only_if_it_is_private_and_is_never_changed(
+def test_a_link_is_followed_only_to_a_private_file_whose_mode_never_changes(
     use: Use, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     put, count = use
@@ -430,7 +430,7 @@ async def main():
         assert vectors.count() == number + 1
         audit.record(performed(number))
         await until_written()
-        # What cannot be written without another descriptor is refused, and costs nothing that is there.
+        # A write that needs a further descriptor is refused, and does not affect the stored data.
         await approvals.keep("ada", "git.pull", "d")
         assert not await approvals.holds("ada", "git.pull", "d")
         try:
@@ -439,7 +439,7 @@ async def main():
             assert "unable to open" in str(error)
         else:
             raise AssertionError
-    # One that was not open yet does not take what it cannot read for nothing.
+    # A store that was not open yet reports an unreadable file as an error, and not as empty.
     try:
         PinStore(folder / "pins").of("git", "o")
     except Exception as error:

@@ -22,7 +22,7 @@ def test_a_check_that_passes_although_a_failure_is_listed_is_a_surprise() -> Non
     assert surprises({PING: FAILED}, {PING: "WARNING"}) != []
 
 
-def test_a_listed_check_that_is_no_longer_made_is_a_surprise_if_the_suite_ran() -> None:
+def test_a_listed_check_that_is_not_reported_is_a_surprise_if_the_suite_ran() -> None:
     other = Check("gateway", "2025-11-25", "gone", "gone")
     assert surprises({PING: PASSED}, {other: "FAILURE"}) == ["gateway, 2025-11-25: gone: gone is ABSENT, not FAILURE"]
     assert surprises({PING_ALONE: PASSED}, {other: "FAILURE"}) == []

@@ -80,5 +80,5 @@ async def test_only_a_limited_number_of_pieces_of_work_run_at_once() -> None:
     assert most <= module.PLACES
 
 
-def test_breathe_does_nothing_outside_of_such_work() -> None:
+def test_breathe_does_nothing_outside_of_aside() -> None:
     breathe()

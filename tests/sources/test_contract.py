@@ -66,7 +66,7 @@ class Faulty:
         return "a.b" if self.fault == "dot" else "faulty"
 
     async def __aenter__(self) -> Source:
-        return Faulty("") if self.fault == "enters another" else self
+        return Faulty("") if self.fault == "enters a different source" else self
 
     async def __aexit__(self, *_: object) -> None:
         return
@@ -112,7 +112,7 @@ async def test_a_correct_source_passes_the_contract_check() -> None:
     ("fault", "complaint"),
     [
         ("dot", "contains a dot"),
-        ("enters another", "returns a different object"),
+        ("enters a different source", "returns a different object"),
         ("other source", "is listed by"),
         ("twice", "duplicate ids"),
         ("bad schema", "cannot be called"),

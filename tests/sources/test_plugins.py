@@ -258,7 +258,7 @@ def test_a_second_plugin_with_the_same_name_is_refused() -> None:
     crib.add_plugin(Made(name="other"))
 
 
-async def test_a_plugin_with_the_name_of_a_different_source_is_refused_again_and_again() -> None:
+async def test_a_plugin_with_the_name_of_a_different_source_is_refused_every_time() -> None:
     crib = Toolcrib()
     crib.add(lambda: 1, name="one")
     for _ in range(2):
@@ -309,7 +309,7 @@ BAD_EXAMPLE = ToolExample("Wrong", {"number": "many"})
         Tool("made", "bad", metadata=ToolMetadata(usage_hint="half \ud800 a character")),
     ],
 )
-async def test_a_tool_with_a_value_of_the_wrong_type_is_set_aside_and_answers_stay_serializable(wrong: Tool) -> None:
+async def test_a_tool_with_an_invalid_value_is_set_aside_and_answers_stay_serializable(wrong: Tool) -> None:
     async with crib_of(Made(offered=[Tool("made", "good"), wrong])) as crib:
         assert [tool_id for tool_id in crib.view().tools if tool_id.startswith("made.")] == ["made.good"]
         assert len(entry_of(crib).set_aside) == 1
@@ -446,7 +446,7 @@ async def test_cancelling_a_call_cancels_the_plugin() -> None:
     assert heard == ["began", "cancelled"]
 
 
-async def test_a_plugin_that_does_not_finish_listing_fails_and_is_not_loaded_twice_at_once(
+async def test_a_plugin_that_is_still_listing_fails_and_is_not_loaded_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(plugins, "LIST_S", 0.01)

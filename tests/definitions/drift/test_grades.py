@@ -478,7 +478,7 @@ def test_a_changed_list_shows_added_and_removed_items_or_else_the_order() -> Non
     assert told(at(f"{STATE}/enum", ["paid", "open"])) == ['["open", "paid"] became ["paid", "open"] (text)']
 
 
-def test_a_change_in_a_list_of_schemas_is_reported_at_its_path_or_as_added_items() -> None:
+def test_a_changed_list_of_schemas_shows_the_changed_path_or_the_added_items() -> None:
     since = f"{IN}/properties/since/anyOf"
     (within,) = drift_between(tool(WIRE), mutated(at(f"{since}/0/format", "date"))).changes
     (more,) = drift_between(
@@ -509,7 +509,7 @@ def test_a_value_is_shown_as_json_without_ascii_escapes() -> None:
     assert shown({"größe": MappingProxyType({"単位": 1})}) == '{"größe": {"単位": 1}}'
 
 
-def test_drift_is_serializable() -> None:
+def test_drift_is_written_as_json_data_without_empty_fields() -> None:
     assert drift_between(tool(WIRE), mutated(gone(f"{IN}/properties/limit/maximum"))).to_wire() == {
         "grade": "compatible",
         "changes": [{"place": "/inputSchema/properties/limit/maximum", "grade": "compatible", "before": "50"}],

@@ -104,9 +104,7 @@ def test_with_several_grades_the_strictest_verdict_applies() -> None:
 
 @pytest.mark.parametrize(("is_pinned", "key"), [(True, "new"), (False, "unpinned")])
 @pytest.mark.parametrize("verdict", Verdict)
-def test_a_tool_that_is_not_pinned_is_judged_as_new_or_unpinned_depending_on_its_source(
-    is_pinned: bool, key: str, verdict: Verdict
-) -> None:
+def test_an_unpinned_tool_is_judged_as_new_if_its_source_has_pins(is_pinned: bool, key: str, verdict: Verdict) -> None:
     policy = PinPolicy(**{key: verdict})  # pyright: ignore[reportArgumentType]
     judgement = judged(TOOL, policy, None, Origin("uvx shop", is_pinned))
     assert (judgement.verdict, judgement.drift) == (verdict, None)

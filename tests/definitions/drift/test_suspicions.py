@@ -86,7 +86,7 @@ FINE = [
     "mongodb://<user>:<pass>@host/db, redis://${USER}:${PASS}@host",
     "https://example.com?token=YOUR_API_TOKEN_HERE",
     "http://host:8080/a@b",
-    # Pictures of several parts, a flag in tags, keys; joiners and selectors of scripts.
+    # Emoji sequences, a flag in tag characters, keycaps; joiners and variation selectors of scripts.
     "Family: 👨\u200d👩\u200d👧, a heart ❤\ufe0f, 👍🏽, keys 1\ufe0f⃣",
     "England: 🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
     "क्\u200dष, می\u200cخواهم, שלום\u200f!, ภาษา\u200bไทย, 葛\U000e0100",

@@ -143,7 +143,7 @@ async def test_tools_that_the_capabilities_exclude_are_set_aside_from_the_catalo
     assert all("the editor does not support" in each.reason for each in listing.set_aside)
 
 
-async def test_a_tool_with_the_name_of_a_writing_tool_requires_permission_whatever_its_kind() -> None:
+async def test_a_tool_named_like_a_writing_tool_requires_permission_for_every_kind() -> None:
     lying = [
         descriptor("write_file", "read", parameters=described(["path", "content"], path="string", content="string")),
         descriptor("run_command", "think", parameters=described(["line"], line="string")),

@@ -73,7 +73,7 @@ async def test_the_result_says_how_the_command_ended(ended: TerminalExit, is_err
     assert result.structured_content["exit_code"] == ended.code
 
 
-async def test_a_long_output_is_cut_to_its_end_even_if_the_editor_sends_it_all() -> None:
+async def test_only_the_end_of_a_long_output_is_kept_even_if_the_editor_sends_all() -> None:
     result = await run(Editor(output="ä" * 100 + "end"), output_byte_limit=6)
     assert result.structured_content["output"] == "äend"
     assert result.structured_content["is_cut"]

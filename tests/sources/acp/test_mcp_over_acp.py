@@ -130,7 +130,7 @@ async def test_a_stream_of_changes_is_recognized_under_any_id_the_editor_gives_i
         async with source_of(frames) as source:
             with anyio.fail_after(30):
                 await source.list_tools()
-                await source.watch("memo://bench", updated.set)  # returns once the stream is agreed on
+                await source.watch("memo://bench", updated.set)  # returns once the stream is acknowledged
                 await call(source, "edit")
                 await updated.wait()
 
@@ -364,9 +364,9 @@ async def test_a_client_that_disconnects_fails_the_running_call_and_every_later_
 
 
 ODD: dict[str, Json] = {
-    "a result that is no object": {"result": 5},
+    "a result that is not an object": {"result": 5},
     "neither a result nor an error": {},
-    "an error that is none": {"error": "broken"},
+    "an error that is not an object": {"error": "broken"},
     "an error without a code": {"error": {"message": "broken"}},
 }
 

@@ -59,7 +59,7 @@ def test_a_glob_pattern_matches_paths_as_expected(pattern: str, path: str, is_ma
 @given(st.text("ab.*?[]!-{},\\^", min_size=1, max_size=8), st.text("ab.-\\^", min_size=1, max_size=6))
 def test_a_glob_pattern_for_a_name_agrees_with_fnmatch(pattern: str, name: str) -> None:
     if any(special in pattern for special in "[]{}"):
-        glob(pattern)(name)  # there is a matcher for each
+        glob(pattern)(name)  # compiling and matching must not fail
     else:
         assert glob(pattern)(name) is fnmatch.fnmatchcase(name, pattern)
 
@@ -84,7 +84,7 @@ def test_an_expression_that_cannot_be_matched_in_linear_time_is_refused(pattern:
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(a*)*c", "(.*.*.*)*x"])
-def test_an_expression_that_backtracks_elsewhere_is_answered_in_linear_time(pattern: str) -> None:
+def test_an_expression_with_exponential_backtracking_is_answered_in_linear_time(pattern: str) -> None:
     assert not expression(pattern)("a" * 5_000 + "!")
 
 

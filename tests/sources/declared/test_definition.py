@@ -78,7 +78,7 @@ def test_a_changed_command_changes_the_wire_digest_but_not_the_handle() -> None:
     other = declared({"command": ["rm"]}).tool
     assert one.wire["_meta"][DECLARATION] != other.wire["_meta"][DECLARATION]
     assert one.digests.wire != other.digests.wire
-    assert one.handle == other.handle  # a model was shown the same
+    assert one.handle == other.handle  # the model sees the same definition
 
 
 NAMES = st.sampled_from(["path", "depth", "text"])

@@ -153,7 +153,7 @@ async def test_a_header_accepts_non_ascii_text() -> None:
         assert server.heard[0].headers["x-city"] == "Köln"
 
 
-async def test_a_tool_with_a_line_break_in_a_secret_is_set_aside_without_showing_the_secret() -> None:
+async def test_a_secret_with_a_line_break_sets_its_tool_aside_and_is_not_shown() -> None:
     source = source_of(local("http://h/", headers={"X-Key": "${env:KEY}"}), environ={"KEY": "a\nb"})
     (aside,) = source.listing.set_aside
     assert aside.reason == "http.headers.X-Key: its value contains a line break, which a header cannot contain"

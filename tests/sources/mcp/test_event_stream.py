@@ -72,7 +72,7 @@ async def test_a_long_answer_is_delivered_directly_and_the_sdk_gets_an_empty_one
     short = event({"method": "notifications/progress"})
     long = event({"id": "other", "result": {"text": LONG}}, "event: message\nid: 12\nretry: 5\n")
     passed, put = await passed_on(short + long)
-    assert put == [(7, {"text": LONG})]  # as for the SDK, what comes on the stream of a request answers that
+    assert put == [(7, {"text": LONG})]  # as in the SDK, any answer on the stream of a request answers that request
     assert passed == short + b'id: 12\nretry: 5\ndata: {"jsonrpc": "2.0", "id": 7, "result": {}}\n\n'
 
 
@@ -81,7 +81,7 @@ async def test_a_long_answer_is_delivered_directly_and_the_sdk_gets_an_empty_one
 async def test_a_long_answer_on_many_lines_is_one_event(
     piece: int, line_end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_stream, "SHORT_BYTES", 100)  # so that no line is long, but the event is
+    monkeypatch.setattr(event_stream, "SHORT_BYTES", 100)  # no line is long, but the event is
     short = event({"method": "a"}, line_end=line_end)
     long = event({"id": "other", "result": {"texts": ["some text"] * 20}}, f"id: 12{line_end}", line_end, indent=1)
     passed, put = await passed_on(short + long + short, piece=piece)
@@ -152,7 +152,7 @@ async def test_a_long_event_that_is_not_an_answer_is_passed_on_up_to_a_limit(
     assert passed == (long if size < MAX_TOLD_BYTES else b"") + after
 
 
-async def test_an_event_over_the_limit_is_left_to_the_sdk_which_ends_the_stream() -> None:
+async def test_an_event_over_the_limit_goes_to_the_sdk_and_ends_the_stream() -> None:
     text = b"data: " + b"x" * (2 * LIMIT_BYTES)
     passed, _ = await passed_on(text)
     assert passed == text

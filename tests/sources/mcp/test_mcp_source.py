@@ -187,9 +187,7 @@ async def test_the_deadline_of_a_call_applies_if_it_is_shorter_than_the_patience
 
 @ERAS
 @pytest.mark.parametrize("torn", [False, True])
-async def test_a_server_that_dies_during_a_call_fails_it_and_is_restarted_by_the_next_call(
-    era: str, torn: bool
-) -> None:
+async def test_a_call_fails_if_the_server_dies_and_the_next_call_restarts_it(era: str, torn: bool) -> None:
     async with crib_of(bench=faulty_server("die-in-call", "--era", era)) as crib:
         before = await pid_of(crib)
         with pytest.raises(SourceUnavailable, match="stopped before it answered") as caught:
@@ -416,7 +414,7 @@ async def test_a_result_is_passed_on_with_all_unknown_fields(era: str) -> None:
     assert text["annotations"] == {"audience": ["user"], "priority": 0.5}
     assert image["futureField"] == {"depth": 8}
     assert resource["resource"]["_meta"] == {"memo": 1}
-    assert link["uri"] == "toolcrib://bench/memo://palette"  # where it can be read through the gateway
+    assert link["uri"] == "toolcrib://bench/memo://palette"  # the address through the gateway
     assert wire["futureField"] == ["kept"]
     assert wire["_meta"]["example.com/camera"] == "none"
     assert wire["structuredContent"] == {"width": 1, "height": 1}
@@ -533,13 +531,13 @@ async def test_a_tool_that_changed_during_a_restart_is_not_called_with_the_old_s
         assert caught.value.next_action is not None
         assert caught.value.next_action.operation == "expand_tool"
         await until(lambda: "Subtract" in crib.view().tools["bench.add"].description, "the catalog has the new one")
-        assert (await crib.call_tool(pid)).structured_content  # what did not change can still be called
+        assert (await crib.call_tool(pid)).structured_content  # an unchanged tool can still be called
         assert (await call(crib, "bench.add", a=1, b=2)).structured_content == {"sum": 3}
     assert [m["params"]["name"] for m in received(log, "tools/call")] == ["crash", "pid", "add"]
 
 
 async def test_concurrent_calls_with_an_old_definition_never_run_a_changed_tool(tmp_path: Path) -> None:
-    """The source is called directly, because it must refuse whatever the catalog has published."""
+    """The source is called directly, because it must refuse for any state of the catalog."""
     program = tmp_path / "server.py"
     program.write_text(SERVER)
     server = faulty_server("die-in-call", "--log", str(log := tmp_path / "seen.jsonl"))

@@ -198,7 +198,7 @@ async def test_a_second_death_is_counted_before_the_next_request_starts_the_serv
             except SourceUnavailable as error:
                 told.append(error.retry_after_s)
             else:
-                kill_last(log)  # the first one, and then the second
+                kill_last(log)  # first the first server, and then the second
             assert len(events(log, "start")) <= 2
         assert told[-1] == 2.0
 

@@ -792,7 +792,7 @@ async def test_messages_sent_before_the_end_are_seen_before_the_end() -> None:
         assert (await client.until(lambda: client.updates.get("s"))).text == "bye"
 
 
-async def test_the_error_of_an_agent_is_the_cause_of_the_editors_error_and_is_never_lost() -> None:
+async def test_an_error_of_the_agent_is_chained_to_the_editors_error_and_never_lost() -> None:
     async def breaks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         raise LookupError("Broken.")
@@ -1004,7 +1004,7 @@ async def test_a_server_can_be_used_with_self_contained_requests() -> None:
     assert called["result"]["structuredContent"] == {"sum": 3}
 
 
-async def test_an_inner_error_is_the_answer_with_a_connection_and_in_the_result_without_one() -> None:
+async def test_an_inner_error_is_an_error_answer_only_over_a_connection() -> None:
     async def over(wire: Connection) -> Any:
         with pytest.raises(acp.RequestError) as refused:
             await said(wire, await connected(wire), "no/such/method")

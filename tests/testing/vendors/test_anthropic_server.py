@@ -194,7 +194,7 @@ async def test_an_unsupported_path_is_not_found() -> None:
             await client.models.list()
 
 
-async def test_tokens_are_counted() -> None:
+async def test_count_tokens_returns_more_tokens_for_a_longer_request() -> None:
     async with AnthropicServer() as server, anthropic.AsyncAnthropic(api_key="any", base_url=server.url) as client:
         few = await client.messages.count_tokens(model=MODEL, messages=[ASK])
         more = await client.messages.count_tokens(model=MODEL, messages=[ASK], system="word " * 100)
