@@ -37,13 +37,13 @@ def answered(turn: ModelTurn, *revealed: ToolSpec) -> tuple[Message, ...]:
     )
 
 
-def unheard(_: str) -> None:
+def ignore_text(_: str) -> None:
     """Ignore streamed text."""
 
 
 async def failure(adapter: Responder, request: ModelRequest, *, streamed: bool = False) -> ProviderFailed:
     with pytest.raises(ProviderFailed) as failed:
-        await adapter.respond(request, unheard if streamed else None)
+        await adapter.respond(request, ignore_text if streamed else None)
     return failed.value
 
 

@@ -17,7 +17,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.adapters.asking import ADD, HELLO, READ, answered, asked, failure, unheard
+from tests.adapters.asking import ADD, HELLO, READ, answered, asked, failure, ignore_text
 from tests.adapters.verbatim import VerbatimServer
 
 from toolcrib import Toolcrib
@@ -497,7 +497,7 @@ async def test_cancelling_a_request_stops_waiting() -> None:
     async with AnthropicServer([Silence()]) as server, adapter(server) as model:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
-                group.start_soon(model.respond, asked(), unheard)
+                group.start_soon(model.respond, asked(), ignore_text)
                 await server.requested(1)
                 scope.cancel()
 

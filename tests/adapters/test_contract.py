@@ -177,18 +177,18 @@ async def test_every_vendor_adapter_passes_the_contract_check(play: Play) -> Non
 # -- violations -------------------------------------------------------------------------------------------------------
 
 
-class Deaf(ScriptedAdapter):
+class WithoutStreaming(ScriptedAdapter):
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
         return await super().respond(request)
 
 
-class Boasting(ScriptedAdapter):
+class WrongDynamicTools(ScriptedAdapter):
     @property
     def supports_dynamic_tools(self) -> bool:
         return True
 
 
-class Raising(ScriptedAdapter):
+class WrongError(ScriptedAdapter):
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
         try:
             return await super().respond(request, on_text)
@@ -196,13 +196,13 @@ class Raising(ScriptedAdapter):
             raise ValueError(error.message) from error
 
 
-class Owing(ScriptedAdapter):
+class NegativeUsage(ScriptedAdapter):
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
         turn = await super().respond(request, on_text)
         return ModelTurn(turn.message, turn.stop, Usage(input=-1))
 
 
-class Dropping(ScriptedAdapter):
+class DroppedTools(ScriptedAdapter):
     """Sends only the tools of the first request."""
 
     first: Sequence[Any] = ()
@@ -212,13 +212,13 @@ class Dropping(ScriptedAdapter):
         return await super().respond(ModelRequest(request.system, tuple(self.first), request.messages), on_text)
 
 
-class Shuffling(ScriptedAdapter):
+class ChangedPrefix(ScriptedAdapter):
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
         system = f"{request.system} Turn {len(request.messages)}."
         return await super().respond(ModelRequest(system, request.tools, request.messages), on_text)
 
 
-class Impatient(ScriptedAdapter):
+class AlwaysRetryable(ScriptedAdapter):
     """Reports every failure as retryable."""
 
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
@@ -228,7 +228,7 @@ class Impatient(ScriptedAdapter):
             raise ProviderFailed(error.message, retryable=True) from error
 
 
-class Leaving(ScriptedAdapter):
+class ClosesOnce(ScriptedAdapter):
     is_left = False
 
     async def __aexit__(self, *_: object) -> None:
@@ -240,13 +240,13 @@ class Leaving(ScriptedAdapter):
 @pytest.mark.parametrize(
     ("kind", "delivery", "complaint"),
     [
-        (Deaf, Delivery.INJECT, "pieces of text do not add up"),
-        (Boasting, Delivery.RESTART, "contradicts `delivery`"),
-        (Raising, Delivery.INJECT, "raised as ValueError"),
-        (Owing, Delivery.INJECT, "usage is negative"),
-        (Dropping, Delivery.INJECT, "although its section was read"),
-        (Shuffling, Delivery.PROXY, "does not begin with the previous request"),
-        (Impatient, Delivery.INJECT, "a refused request is reported as retryable"),
+        (WithoutStreaming, Delivery.INJECT, "pieces of text do not add up"),
+        (WrongDynamicTools, Delivery.RESTART, "contradicts `delivery`"),
+        (WrongError, Delivery.INJECT, "raised as ValueError"),
+        (NegativeUsage, Delivery.INJECT, "usage is negative"),
+        (DroppedTools, Delivery.INJECT, "although its section was read"),
+        (ChangedPrefix, Delivery.PROXY, "does not begin with the previous request"),
+        (AlwaysRetryable, Delivery.INJECT, "a refused request is reported as retryable"),
     ],
 )
 async def test_an_adapter_that_violates_the_contract_is_reported(
@@ -258,4 +258,4 @@ async def test_an_adapter_that_violates_the_contract_is_reported(
 
 async def test_an_adapter_that_cannot_be_closed_twice_is_reported() -> None:
     with pytest.raises(AssertionError, match="second time"):
-        await check_adapter(scripted(Leaving))
+        await check_adapter(scripted(ClosesOnce))

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.adapters.asking import ADD, HELLO, READ, answered, asked, connections, failure, is_prefix, unheard
+from tests.adapters.asking import ADD, HELLO, READ, answered, asked, connections, failure, ignore_text, is_prefix
 
 from toolcrib.adapters.litellm import LiteLLMAdapter
 from toolcrib.agent.conversation.messages import AssistantMessage, Stop, ToolCall, ToolMessage, Usage
@@ -78,7 +78,7 @@ async def test_new_tools_and_messages_are_appended_at_the_end_of_their_lists() -
 async def test_reasoning_is_sent_back_to_its_vendor_and_malformed_arguments_are_wrapped(
     streamed: bool,
 ) -> None:
-    on_text = unheard if streamed else None
+    on_text = ignore_text if streamed else None
     script = [Turn("Hm.", (Call("add", '{"a": 1}'),), reasoning="Sum them."), Turn("Done.")]
     async with AnthropicServer(script) as server:
         async with LiteLLMAdapter("anthropic/claude-sonnet-4-5", api_key="none", base_url=server.url) as lite:
@@ -113,7 +113,7 @@ async def test_structured_output_is_requested_if_tools_can_still_be_called() -> 
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_refusals_and_truncated_answers_are_reported_by_the_stop_reason(streamed: bool) -> None:
-    on_text = unheard if streamed else None
+    on_text = ignore_text if streamed else None
     script = [Turn("I will not.", stop="refused"), Turn("Half an ans", stop="length")]
     async with OpenAIServer(script) as server, adapter(server) as lite:
         refused = await lite.respond(asked(), on_text)
@@ -181,7 +181,7 @@ async def test_cancelling_a_request_stops_waiting(streamed: bool) -> None:
     async with OpenAIServer([Silence()]) as server, adapter(server) as lite:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
-                group.start_soon(lite.respond, asked(), unheard if streamed else None)
+                group.start_soon(lite.respond, asked(), ignore_text if streamed else None)
                 await server.requested(1)
                 scope.cancel()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.adapters.asking import ADD, HELLO, READ, answered, asked, connections, failure, is_prefix, unheard
+from tests.adapters.asking import ADD, HELLO, READ, answered, asked, connections, failure, ignore_text, is_prefix
 from tests.adapters.verbatim import VerbatimServer
 
 from toolcrib.adapters.openai_chat import OpenAIChatAdapter
@@ -227,7 +227,7 @@ async def test_cancelling_a_request_stops_waiting(streamed: bool) -> None:
     async with OpenAIServer([Silence()]) as server, adapter(server) as chat:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
-                group.start_soon(chat.respond, asked(), unheard if streamed else None)
+                group.start_soon(chat.respond, asked(), ignore_text if streamed else None)
                 await server.requested(1)
                 scope.cancel()
 

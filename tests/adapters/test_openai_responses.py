@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.adapters.asking import ADD, HELLO, READ, answered, asked, failure, is_prefix, unheard
+from tests.adapters.asking import ADD, HELLO, READ, answered, asked, failure, ignore_text, is_prefix
 from tests.adapters.verbatim import VerbatimServer
 
 from toolcrib.adapters.openai_responses import OpenAIResponsesAdapter
@@ -61,7 +61,7 @@ async def test_a_turn_has_text_calls_and_usage(streamed: bool) -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_tools_are_added_between_items_and_each_request_starts_with_the_previous_one(streamed: bool) -> None:
-    on_text = unheard if streamed else None
+    on_text = ignore_text if streamed else None
     script = [READING, Turn(calls=(Call("add", '{"a": 1}'), Call("add", "{")), reasoning="So."), Turn("Done.")]
     async with serving(script) as server, adapter(server) as responses:
         assert (responses.delivery, responses.reveals_unlisted) == (Delivery.DEFER, True)
@@ -297,7 +297,7 @@ async def test_cancelling_a_request_stops_waiting(streamed: bool) -> None:
     async with serving([Silence()]) as server, adapter(server) as responses:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
-                group.start_soon(responses.respond, asked(), unheard if streamed else None)
+                group.start_soon(responses.respond, asked(), ignore_text if streamed else None)
                 await server.requested(1)
                 scope.cancel()
 

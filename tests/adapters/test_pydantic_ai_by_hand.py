@@ -68,7 +68,7 @@ def editor_with(offer: ClientOffer = ALL, **files: str) -> Editor:
     )
 
 
-class Yes(Approver):
+class FixedApprover(Approver):
     """Approves everything, and records the calls it was asked about."""
 
     def __init__(self, *, says: bool = True) -> None:
@@ -160,7 +160,7 @@ async def test_the_test_model_can_call_a_read_only_tool() -> None:
 
 
 async def test_arguments_are_validated_before_approval_and_before_the_editor_is_called() -> None:
-    editor, person = editor_with(), Yes()
+    editor, person = editor_with(), FixedApprover()
     bad = calling("refactor_rename", symbol="fee", to=5)
     model = scripted_model([bad, calling("refactor_rename", symbol="fee", to="price"), DONE])
     done = await create_pydantic_agent(model, toolset_of(editor, RENAME, approver=person.of)).run("Go")
@@ -225,7 +225,7 @@ async def test_a_denied_call_never_reaches_the_editor() -> None:
 
 @pytest.mark.parametrize("says", [True, False])
 async def test_an_approver_is_asked_about_the_exact_call_during_the_run(says: bool) -> None:
-    editor, person = editor_with(a="Hello"), Yes(says=says)
+    editor, person = editor_with(a="Hello"), FixedApprover(says=says)
     model = scripted_model([calling("write_file", path="/project/a.txt", content="Bye"), DONE])
     done = await create_pydantic_agent(model, toolset_of(editor, WRITE, approver=person.of)).run("Go")
 
@@ -242,7 +242,7 @@ async def test_an_approver_is_asked_about_the_exact_call_during_the_run(says: bo
 async def test_terminals_left_open_by_a_run_end_with_it_and_not_with_a_parallel_run() -> None:
     editor = editor_with()
     serving = calling("run_command", command="serve", background=True)
-    toolset = toolset_of(editor, *catalog_of(ALL).tools, approver=Yes().of)
+    toolset = toolset_of(editor, *catalog_of(ALL).tools, approver=FixedApprover().of)
     waits = calling("wait_for_terminal_exit", terminal_id="t1")
 
     async with anyio.create_task_group() as tasks:

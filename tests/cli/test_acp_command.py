@@ -28,15 +28,15 @@ def script(folder: Path, *turns: dict[str, Any]) -> str:
     return f"scripted:{path}"
 
 
-def opened(*tool_ids: str) -> dict[str, Any]:
+def expand_step(*tool_ids: str) -> dict[str, Any]:
     return {"calls": [{"name": "expand_tool", "arguments": {"tool_ids": [*tool_ids]}}]}
 
 
-def called(name: str, **arguments: Any) -> dict[str, Any]:
+def call_step(name: str, **arguments: Any) -> dict[str, Any]:
     return {"calls": [{"name": name, "arguments": arguments}]}
 
 
-def of_its_own(folder: Path) -> dict[str, str]:
+def private_environ(folder: Path) -> dict[str, str]:
     """Return environment variables that keep state and caches in `folder`."""
     return {"XDG_STATE_HOME": str(folder / "state"), "XDG_CACHE_HOME": str(folder / "cache")}
 
@@ -45,9 +45,11 @@ async def test_files_change_only_after_the_person_in_the_editor_approves(tmp_pat
     project = tmp_path / "project"
     project.mkdir()
     (project / "a.txt").write_text("one\n")
-    model = script(tmp_path, opened("editor.write_file"), called("write_file", path="a.txt", content="two\n"), DONE)
+    model = script(
+        tmp_path, expand_step("editor.write_file"), call_step("write_file", path="a.txt", content="two\n"), DONE
+    )
     client = FakeAcpClient(read_text_file=True, write_text_file=True, files=project)
-    async with client.started([*COMMAND, "--model", model], env=of_its_own(tmp_path)):
+    async with client.started([*COMMAND, "--model", model], env=private_environ(tmp_path)):
         await client.initialize()
         answer = await client.prompt(await client.new_session(project), "Write two.")
     assert (answer.stop_reason, answer.text) == ("end_turn", "Done.")
@@ -62,9 +64,9 @@ async def test_configured_servers_are_available_through_the_same_operations(tmp_
     assert server.exists()
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"odd": {"command": sys.executable, "args": [str(server)]}}}))
-    model = script(tmp_path, called("list"), DONE)
+    model = script(tmp_path, call_step("list"), DONE)
     client = FakeAcpClient(terminal=True)
-    async with client.started([*COMMAND, "--model", model, str(config)], env=of_its_own(tmp_path)):
+    async with client.started([*COMMAND, "--model", model, str(config)], env=private_environ(tmp_path)):
         await client.initialize()
         answer = await client.prompt(await client.new_session(tmp_path), "What is there?")
     (listed,) = answer.tool_calls.values()
@@ -75,11 +77,11 @@ async def test_configured_servers_are_available_through_the_same_operations(tmp_
 async def test_a_session_can_be_loaded_after_the_program_restarts(tmp_path: Path) -> None:
     model = script(tmp_path, DONE, {"text": "As I said."})
     client = FakeAcpClient()
-    async with client.started([*COMMAND, "--model", model], env=of_its_own(tmp_path)):
+    async with client.started([*COMMAND, "--model", model], env=private_environ(tmp_path)):
         await client.initialize()
         session = await client.new_session(tmp_path)
         await client.prompt(session, "Hello.")
-    async with client.started([*COMMAND, "--model", model], env=of_its_own(tmp_path)):
+    async with client.started([*COMMAND, "--model", model], env=private_environ(tmp_path)):
         await client.initialize()
         await client.load_session(session, tmp_path)
         assert (await client.prompt(session, "And?")).text == "As I said."
@@ -88,7 +90,7 @@ async def test_a_session_can_be_loaded_after_the_program_restarts(tmp_path: Path
 async def test_no_sessions_disables_loading_and_stores_nothing(tmp_path: Path) -> None:
     client = FakeAcpClient()
     command = [*COMMAND, "--model", script(tmp_path, DONE), "--no-sessions"]
-    async with client.started(command, env=of_its_own(tmp_path)):
+    async with client.started(command, env=private_environ(tmp_path)):
         response = await client.initialize()
         await client.prompt(await client.new_session(tmp_path), "Hello.")
     assert response.agent_capabilities is not None
@@ -159,7 +161,7 @@ def test_an_unknown_bundle_ends_the_program_at_startup(
         text=True,
         timeout=60,
         cwd=tmp_path,
-        env={**os.environ, **of_its_own(tmp_path)},
+        env={**os.environ, **private_environ(tmp_path)},
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (code, "")

@@ -18,7 +18,7 @@ from toolcrib.core.principal import LOCAL, CallContext
 from toolcrib.operations.calling.approval_store import ApprovalStore
 
 
-class Willing(SilentClient):
+class ApprovingClient(SilentClient):
     """Approves every call permanently."""
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -40,7 +40,7 @@ def approve(config: Path, tool_id: str, arguments: Mapping[str, Any]) -> None:
         crib.add_config(config)
         async with crib:
             await crib.ready()
-            context = CallContext(LOCAL, client=Willing({"elicitation": {}}))
+            context = CallContext(LOCAL, client=ApprovingClient({"elicitation": {}}))
             await crib.call_tool(crib.expand_tool(tool_id).handle, arguments, context=context)
 
     anyio.run(main)

@@ -94,7 +94,7 @@ def test_patterns_for_failed_isolated_or_disabled_sources_are_not_reported(tmp_p
     ]
 
 
-def test_tools_of_an_isolated_source_may_differ_between_principals(tmp_path: Path) -> None:
+def test_unknown_tools_of_an_isolated_server_are_not_reported(tmp_path: Path) -> None:
     isolated: Json = {"sources": {"mine": {"isolation": "principal"}}}
     ruled = rules({"tools": ["mine.echo", "mine.other"], "paths": [["mine"], ["Mine"]]})
     categories: Json = {"Mine": {"tools": ["mine.echo"]}}

@@ -31,7 +31,7 @@ def rules(exposed: Sequence[str], *, full: bool) -> list[set[str]]:
 @pytest.mark.holds("rules.look-first")
 @both_forms
 @every_set
-def test_a_model_is_told_to_look_for_tools_instead_of_assuming_them(exposed: Sequence[str], full: bool) -> None:
+def test_the_rules_say_to_look_for_tools_instead_of_assuming_them(exposed: Sequence[str], full: bool) -> None:
     looking = {"list", "list_categories"} & {*exposed}
 
     assert looking
@@ -41,7 +41,7 @@ def test_a_model_is_told_to_look_for_tools_instead_of_assuming_them(exposed: Seq
 @pytest.mark.holds("rules.top-down")
 @both_forms
 @every_set
-def test_a_model_is_told_to_browse_from_the_top(exposed: Sequence[str], full: bool) -> None:
+def test_the_rules_say_to_browse_from_the_top(exposed: Sequence[str], full: bool) -> None:
     looking = {"list", "list_categories"} & {*exposed}
 
     assert any({*looking, "top"} <= rule for rule in rules(exposed, full=full))
@@ -50,7 +50,7 @@ def test_a_model_is_told_to_browse_from_the_top(exposed: Sequence[str], full: bo
 @pytest.mark.holds("rules.escape-hatch")
 @both_forms
 @every_set
-def test_a_model_is_told_to_search_if_browsing_fails(exposed: Sequence[str], full: bool) -> None:
+def test_the_rules_say_to_search_if_browsing_fails(exposed: Sequence[str], full: bool) -> None:
     told = rules(exposed, full=full)
 
     assert any("search_tools" in rule and rule & {"want", "words"} for rule in told)
@@ -61,7 +61,7 @@ def test_a_model_is_told_to_search_if_browsing_fails(exposed: Sequence[str], ful
 @pytest.mark.holds("rules.expand-first")
 @both_forms
 @every_set
-def test_a_model_is_told_to_expand_a_tool_before_calling_it(exposed: Sequence[str], full: bool) -> None:
+def test_the_rules_say_to_expand_a_tool_before_calling_it(exposed: Sequence[str], full: bool) -> None:
     (rule,) = [rule for rule in rules(exposed, full=full) if {"expand_tool", "handle"} <= rule]
 
     assert rule & {"before", "never"}
@@ -71,7 +71,7 @@ def test_a_model_is_told_to_expand_a_tool_before_calling_it(exposed: Sequence[st
 @pytest.mark.holds("rules.follow-errors")
 @both_forms
 @every_set
-def test_a_model_is_told_to_follow_hints_and_next_actions_of_errors(exposed: Sequence[str], full: bool) -> None:
+def test_the_rules_say_to_follow_hints_and_next_actions_of_errors(exposed: Sequence[str], full: bool) -> None:
     assert any({"error", "hints", "next_action"} <= rule for rule in rules(exposed, full=full))
 
 

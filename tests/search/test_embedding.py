@@ -434,7 +434,7 @@ def test_closing_stops_the_thread_and_ignores_new_texts() -> None:
         assert "embedding" not in {thread.name for thread in threading.enumerate()}
 
 
-FORGETFUL = """
+UNCLOSED = """
 import threading
 import numpy as np
 from toolcrib.search.embedding import Embedding, TextsToEmbed
@@ -452,14 +452,14 @@ print("done")
 
 
 def test_a_program_that_does_not_close_the_service_still_ends() -> None:
-    ended = subprocess.run([sys.executable, "-c", FORGETFUL], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run([sys.executable, "-c", UNCLOSED], capture_output=True, text=True, timeout=60, check=True)
     assert (ended.stdout, ended.stderr) == ("done\n", "")
 
 
 # -- queries ----------------------------------------------------------------------------------------------------------
 
 
-def held(go_on: threading.Event) -> Callable[[Sequence[str]], object]:
+def blocking(go_on: threading.Event) -> Callable[[Sequence[str]], object]:
     """Block the model until the event is set."""
 
     def before(texts: Sequence[str]) -> bool:
@@ -559,7 +559,7 @@ async def test_concurrent_identical_queries_share_one_request() -> None:
     with embedding(model) as service:
         ready(service)
         go_on = threading.Event()
-        model.before = held(go_on)
+        model.before = blocking(go_on)
         async with anyio.create_task_group() as tasks:
             for _ in range(20):
                 tasks.start_soon(service.prepare, ["mail"], LONG_S)
@@ -575,7 +575,7 @@ async def test_overlapping_queries_share_requests_and_wait_for_all_texts() -> No
     with embedding(model) as service:
         ready(service)
         go_on = threading.Event()
-        model.before = held(go_on)
+        model.before = blocking(go_on)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(service.prepare, ["mail"], LONG_S)
             await anyio.wait_all_tasks_blocked()
@@ -593,7 +593,7 @@ async def test_a_slow_query_vector_is_not_waited_for_and_available_later() -> No
     with embedding(model, clock=lambda: now[0]) as service:
         ready(service)
         go_on = threading.Event()
-        model.before = held(go_on)
+        model.before = blocking(go_on)
         await service.prepare(["slow"], 0.01)
         assert service.queries(["slow"]) is None
         await service.prepare(["another"], LONG_S)  # does not wait, otherwise the test would hang
@@ -636,7 +636,7 @@ async def test_the_number_of_concurrent_query_requests_is_limited() -> None:
     with embedding(model) as service:
         ready(service)
         go_on = threading.Event()
-        model.before = held(go_on)
+        model.before = blocking(go_on)
         async with anyio.create_task_group() as tasks:
             for each in range(3 * FLIGHTS):
                 tasks.start_soon(service.prepare, [f"query {each}"], LONG_S)
@@ -651,7 +651,7 @@ async def test_a_cancelled_waiter_does_not_cancel_the_shared_request() -> None:
     with embedding(model) as service:
         ready(service)
         go_on = threading.Event()
-        model.before = held(go_on)
+        model.before = blocking(go_on)
         async with anyio.create_task_group() as others:
             with anyio.CancelScope() as mine:
                 async with anyio.create_task_group() as tasks:

@@ -178,7 +178,7 @@ def test_sharing_can_change_at_run_time_and_unshared_history_is_hidden_at_once(p
         histories.apply(EACH_FOR_ITSELF)
         found = histories.history_for(BOB)
         assert found is None or found.tool_ids == ("a.y",), "at once"
-        until_blocking(lambda: histories.history_for(BOB), "it is read anew")
+        until_blocking(lambda: histories.history_for(BOB), "it is read again")
         assert known(histories, BOB).tool_ids == ("a.y",)
         histories.apply(None)
         assert histories.history_for(BOB) is None
@@ -192,7 +192,7 @@ def test_a_replaced_audit_file_of_a_different_process_is_followed(path: Path) ->
             each.unlink()
         until_blocking(lambda: histories.history_for(LOCAL) is None, "it is gone")
         write(path, *used("a.y"))
-        until_blocking(lambda: histories.history_for(LOCAL), "there is another")
+        until_blocking(lambda: histories.history_for(LOCAL), "there is a new file")
         assert known(histories).tool_ids == ("a.y",)
 
 
@@ -220,7 +220,7 @@ def test_an_invalid_audit_file_is_logged_once_and_search_works_without_history(
 ) -> None:
     path.write_bytes(b"no database, but long enough to be taken for one" * 100)
     with reading(path) as histories:
-        until_blocking(lambda: caplog.records, "it is told of")
+        until_blocking(lambda: caplog.records, "it is logged")
         assert histories.history_for(LOCAL) is None
         path.unlink()
         write(path, *used("a.x"))

@@ -75,7 +75,7 @@ class Play:
         if self.events == self.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    async def go_on(self) -> None:
+    async def run(self) -> None:
         saved = self.folder / "saved"
         self.session = Toolcrib().session(saved=saved.read_text() if saved.exists() else None)
         self.session.conversation.subscribe(self.listen)
@@ -93,10 +93,10 @@ class Play:
         return "more"
 
 
-def in_a_process(play: Play) -> int:
+def run_forked(play: Play) -> int:
     """Continue the play in a forked process, and return its exit code."""
     if (child := os.fork()) == 0:
-        anyio.run(play.go_on)
+        anyio.run(play.run)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
@@ -106,7 +106,7 @@ def lines(folder: Path, name: str) -> list[str]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def what_came_of(folder: Path) -> dict[str, Any]:
+def outcome_of(folder: Path) -> dict[str, Any]:
     return {
         "sent": lines(folder, "sent"),
         "ran": lines(folder, "ran"),
@@ -122,18 +122,18 @@ def main(way: Way, folder: Path) -> None:
         return made
 
     whole = Play(way, fresh("whole"), None)
-    anyio.run(whole.go_on)  # in this process, so that forked processes have all imports; it leaves no thread
+    anyio.run(whole.run)  # in this process, so that forked processes have all imports; it leaves no thread
     parts: list[dict[str, Any]] = []
     for kill_at in range(1, whole.events):  # after the last event the conversation has ended
         place = fresh(str(kill_at))
-        ended = in_a_process(Play(way, place, kill_at))
-        before = what_came_of(place)
+        ended = run_forked(Play(way, place, kill_at))
+        before = outcome_of(place)
         state = ConversationState.from_json(before["saved"])
         before |= {"ended": ended, "open": len(state.open_calls), "turns": state.turns}
         before["finished"] = [message.content for _, message in state.finished_calls]
-        assert in_a_process(Play(way, place, None)) == 0
-        parts.append({"before": before, "after": what_came_of(place)})
-    print(json.dumps({"whole": what_came_of(folder / "whole"), "parts": parts}))
+        assert run_forked(Play(way, place, None)) == 0
+        parts.append({"before": before, "after": outcome_of(place)})
+    print(json.dumps({"whole": outcome_of(folder / "whole"), "parts": parts}))
 
 
 if __name__ == "__main__":

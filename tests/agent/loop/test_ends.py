@@ -111,7 +111,7 @@ async def test_the_provider_gets_the_schema_of_an_answer_that_is_not_a_string(wa
 
 
 @pytest.mark.parametrize("wrong", ["three", '{"total": "many"}', "", "[" * 10_000, "\ud800", '{"total": 1', "null"])
-async def test_a_model_is_told_why_its_answer_is_invalid_and_may_repair_it(wrong: str, watched: Watched) -> None:
+async def test_an_invalid_answer_is_explained_and_the_model_may_repair_it(wrong: str, watched: Watched) -> None:
     session = watched.session()
     adapter = INJECT.adapter(plays(wrong, '{"total": 3}'))
     response = await MainLoop().execute(prompt(Total), session=session, adapter=adapter)
@@ -145,19 +145,19 @@ async def test_a_session_can_be_used_again_after_a_failed_evaluation(watched: Wa
 # -- budgets ----------------------------------------------------------------------------------------------------------
 
 
-def for_ever(request: ModelRequest) -> ModelTurn:
+def endless(request: ModelRequest) -> ModelTurn:
     return turn(request, [("again", {}), ("invented", {}), ("again", "{")])
 
 
 async def test_an_endless_model_is_stopped_at_the_turn_limit(watched: Watched) -> None:
-    adapter = INJECT.adapter(for_ever)
+    adapter = INJECT.adapter(endless)
     with pytest.raises(BudgetExceeded, match="7 turns"):
         await MainLoop(config=InnerLoopConfig(max_turns=7)).execute(PLAIN, session=watched.session(), adapter=adapter)
     assert len(adapter.requests) == 7
 
 
 async def test_a_model_is_stopped_at_the_token_limit(watched: Watched) -> None:
-    adapter = INJECT.adapter(for_ever)
+    adapter = INJECT.adapter(endless)
     with pytest.raises(BudgetExceeded, match="limit of 30 tokens is reached: 33 were used"):
         await MainLoop(config=InnerLoopConfig(max_tokens=30)).execute(PLAIN, session=watched.session(), adapter=adapter)
     assert len(adapter.requests) == 3
@@ -167,7 +167,7 @@ async def test_a_larger_budget_continues_an_evaluation_that_exceeded_its_budget(
     session = watched.session()
     loop = MainLoop(config=InnerLoopConfig(max_turns=2, max_tokens=30))
     with pytest.raises(BudgetExceeded):
-        await loop.execute(PLAIN, session=session, adapter=INJECT.adapter(for_ever), request="Count.")
+        await loop.execute(PLAIN, session=session, adapter=INJECT.adapter(endless), request="Count.")
     with pytest.raises(BudgetExceeded):
         await loop.execute(PLAIN, session=session, adapter=INJECT.adapter(plays("unheard")), request="Not heard.")
     adapter = INJECT.adapter(plays([("again", {})], "done"))
@@ -225,13 +225,13 @@ def many(count: int) -> Prompt[str]:
     """A prompt with sections that each open with a restart."""
     sections = [
         MarkdownSection(f"S{at}", f"s{at}", "All.", summary="Short.", visibility=SectionVisibility.SUMMARY,
-                        tools=(lambda_named(at),))
+                        tools=(numbered_tool(at),))
         for at in range(count)
     ]  # fmt: skip
     return PromptTemplate[str]("tests", "many", sections).bind()
 
 
-def lambda_named(at: int):
+def numbered_tool(at: int):
     def tool() -> str:
         """Do something."""
         return "done"
@@ -273,7 +273,7 @@ async def test_without_a_main_loop_a_restart_raises_an_error_with_the_sections_t
 # -- the provider -----------------------------------------------------------------------------------------------------
 
 
-class Trying:
+class RecordedPauses:
     """An inner loop that records its pauses instead of waiting."""
 
     def __init__(self, watched: Watched, *failures: ProviderFailed, retries: int = 4) -> None:
@@ -304,32 +304,32 @@ def busy(retry_after_s: float | None = None) -> ProviderFailed:
 
 
 async def test_a_retryable_error_is_retried_with_growing_pauses(watched: Watched) -> None:
-    trying = Trying(watched, *[busy()] * 8, retries=8)
-    assert (await trying.loop.run()).output == "done"
-    assert trying.pauses == [min(FIRST_PAUSE_S * 2**at, LAST_PAUSE_S) for at in range(8)]
-    assert len({id(request) for request in trying.adapter.requests}) == 1, "the same request each time"
+    recorded = RecordedPauses(watched, *[busy()] * 8, retries=8)
+    assert (await recorded.loop.run()).output == "done"
+    assert recorded.pauses == [min(FIRST_PAUSE_S * 2**at, LAST_PAUSE_S) for at in range(8)]
+    assert len({id(request) for request in recorded.adapter.requests}) == 1, "the same request each time"
 
 
 async def test_a_retry_waits_as_long_as_the_provider_requested(watched: Watched) -> None:
-    trying = Trying(watched, busy(7.5), busy(0.0), busy(), retries=4)
-    assert (await trying.loop.run()).output == "done"
-    assert trying.pauses == [7.5, 0.0, FIRST_PAUSE_S * 4]
+    recorded = RecordedPauses(watched, busy(7.5), busy(0.0), busy(), retries=4)
+    assert (await recorded.loop.run()).output == "done"
+    assert recorded.pauses == [7.5, 0.0, FIRST_PAUSE_S * 4]
 
 
 async def test_a_provider_that_keeps_failing_is_not_retried_forever(watched: Watched) -> None:
-    trying = Trying(watched, *[busy()] * 9, retries=2)
+    recorded = RecordedPauses(watched, *[busy()] * 9, retries=2)
     with pytest.raises(ProviderFailed, match="busy"):
-        await trying.loop.run()
-    assert len(trying.pauses) == 2
+        await recorded.loop.run()
+    assert len(recorded.pauses) == 2
 
 
 @pytest.mark.parametrize("failure", [ProviderFailed("no such model"), busy(MAX_PAUSE_S + 1)])
 async def test_a_permanent_error_or_a_long_wait_is_not_retried(failure: ProviderFailed, watched: Watched) -> None:
-    trying = Trying(watched, failure)
+    recorded = RecordedPauses(watched, failure)
     with pytest.raises(ProviderFailed) as raised:
-        await trying.loop.run()
+        await recorded.loop.run()
     assert raised.value is failure
-    assert trying.pauses == []
+    assert recorded.pauses == []
 
 
 async def test_a_broken_stream_is_discarded_and_requested_again(watched: Watched) -> None:
@@ -408,7 +408,7 @@ async def test_a_different_prompt_is_refused_during_an_unfinished_evaluation(wat
     session = watched.session()
     with pytest.raises(BudgetExceeded):
         await MainLoop(config=InnerLoopConfig(max_turns=1)).execute(
-            PLAIN, session=session, adapter=INJECT.adapter(for_ever)
+            PLAIN, session=session, adapter=INJECT.adapter(endless)
         )
     other = PromptTemplate("tests", "other", [TASK]).bind()
     with pytest.raises(InvalidPrompt, match="in the middle of"):

@@ -201,7 +201,7 @@ def test_content_of_a_request_is_never_removed_within_an_evaluation(way: Way, sc
 # -- all deliveries give the same result ------------------------------------------------------------------------------
 
 
-def seeking(targets: Sequence[SectionPath], *, at_once: bool) -> Callable[[ModelRequest], ModelTurn]:
+def tool_seeker(targets: Sequence[SectionPath], *, at_once: bool) -> Callable[[ModelRequest], ModelTurn]:
     """A model that wants to call the tools of these sections: it first reads the closed sections around them."""
 
     def step(request: ModelRequest, path: SectionPath) -> tuple[str, object]:
@@ -235,9 +235,11 @@ def seeking(targets: Sequence[SectionPath], *, at_once: bool) -> Callable[[Model
     return answer
 
 
-async def sought(way: Way, parts: Sequence[Part], targets: Sequence[SectionPath], at_once: bool) -> tuple[object, ...]:
+async def reach_tools(
+    way: Way, parts: Sequence[Part], targets: Sequence[SectionPath], at_once: bool
+) -> tuple[object, ...]:
     session = crib().session()
-    adapter = way.adapter(seeking(targets, at_once=at_once))
+    adapter = way.adapter(tool_seeker(targets, at_once=at_once))
     response = await MainLoop(max_restarts=100).execute(prompt(parts), session=session, adapter=adapter)
     check_answered(session.conversation.state)
     assert json.loads(response.output) == {tool_of(path): f"from {dotted(path)}" for path in targets}
@@ -251,14 +253,14 @@ def test_all_deliveries_reach_the_same_output_and_sections_with_as_many_requests
 ) -> None:
     there = [path for path, part in paths(parts) if part.has_tool]
     targets = [path for path in there if data.draw(st.booleans())]
-    reached = [anyio.run(partial(sought, way, parts, targets, at_once)) for way in WAYS]
+    reached = [anyio.run(partial(reach_tools, way, parts, targets, at_once)) for way in WAYS]
     assert reached == reached[:1] * len(WAYS)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_a_tool_two_levels_down_is_reached_with_three_expansions(way: Way) -> None:
     leaf = Part(True, True, (Part(True, True, (Part(True, True),)),))
-    _, opened, requests = anyio.run(partial(sought, way, [leaf], [("s0", "s0", "s0")], False))
+    _, opened, requests = anyio.run(partial(reach_tools, way, [leaf], [("s0", "s0", "s0")], False))
     assert opened == {"overrides": {"s0": "full", "s0.s0": "full", "s0.s0.s0": "full"}}
     assert requests == 3 + 1 + 1  # to read, to call, to answer
 

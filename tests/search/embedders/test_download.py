@@ -130,12 +130,12 @@ def test_a_folder_with_other_files_is_refused_and_left_unchanged(server: Server,
 
 
 FAULTS = {
-    "another": "bad: the file does not match the manifest",
+    "different": "bad: the file does not match the manifest",
     "missing": r"bad: download failed \(HTTP 404\)",
     "cut off": "bad: download failed",
     "too long": "bad: the file has more than 1,000 bytes",
-    "away": "bad: redirected to an address that does not use https",
-    "nobody": "bad: download failed",
+    "redirect": "bad: redirected to an address that does not use https",
+    "unreachable": "bad: download failed",
     "full": "No space left",
 }
 
@@ -146,7 +146,7 @@ def test_a_failed_download_leaves_no_files(
 ) -> None:
     entries = pinned(server, good=HEAD, bad=HEAD * 100)
     match fault:
-        case "another":
+        case "different":
             server.files["bad"] = HEAD
         case "missing":
             del server.files["bad"]
@@ -154,9 +154,9 @@ def test_a_failed_download_leaves_no_files(
             server.cut_off.add("bad")
         case "too long":
             monkeypatch.setattr(download, "MAX_FILE_BYTES", 1_000)
-        case "away":
+        case "redirect":
             server.elsewhere["bad"] = "http://model.example.com/bad"  # a different machine, without TLS
-        case "nobody":
+        case "unreachable":
             entries["bad"]["url"] = "http://127.0.0.1:1/bad"
         case _:
             monkeypatch.setattr("os.fsync", full)
