@@ -21,7 +21,7 @@ from toolcrib.core.events import OK, OperationPerformed
 OPEN: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
 
 
-def kept(given: dict[str, Any], schema: Mapping[str, Any] | None = None, *keys: str) -> dict[str, Any]:
+def redacted_arguments(given: dict[str, Any], schema: Mapping[str, Any] | None = None, *keys: str) -> dict[str, Any]:
     return Redaction(keys).arguments(given, schema)
 
 
@@ -59,28 +59,32 @@ def kept(given: dict[str, Any], schema: Mapping[str, Any] | None = None, *keys: 
 )
 def test_any_value_under_a_secret_key_is_redacted(key: str) -> None:
     for value in ("hunter2", 4711, ["hunter2"], {"deep": "hunter2"}, None):
-        assert kept({key: value, "path": "a"}) == {key: REDACTED, "path": "a"}
-        assert kept({"list": [{"deep": {key: value}}]}) == {"list": [{"deep": {key: REDACTED}}]}
+        assert redacted_arguments({key: value, "path": "a"}) == {key: REDACTED, "path": "a"}
+        assert redacted_arguments({"list": [{"deep": {key: value}}]}) == {"list": [{"deep": {key: REDACTED}}]}
 
 
 @pytest.mark.parametrize(
     "key", ["path", "className", "hotpath", "spin", "standard", "compare", "description", "repo", "sidebar"]
 )
 def test_values_under_other_keys_are_not_redacted(key: str) -> None:
-    assert kept({key: "plain"}) == {key: "plain"}
+    assert redacted_arguments({key: "plain"}) == {key: "plain"}
 
 
 def test_configured_keys_match_without_case_and_separators() -> None:
     given = {"CustomerNo": 1, "the-customer_no": 2, "customer": 3}
-    assert kept(given) == given
-    assert kept(given, None, "customer no") == {"CustomerNo": REDACTED, "the-customer_no": REDACTED, "customer": 3}
+    assert redacted_arguments(given) == given
+    assert redacted_arguments(given, None, "customer no") == {
+        "CustomerNo": REDACTED,
+        "the-customer_no": REDACTED,
+        "customer": 3,
+    }
 
 
 def test_a_value_next_to_its_secret_name_is_redacted() -> None:
-    assert kept({"env": [{"name": "API_TOKEN", "value": "x1"}, {"name": "HOME", "value": "/root"}]}) == {
+    assert redacted_arguments({"env": [{"name": "API_TOKEN", "value": "x1"}, {"name": "HOME", "value": "/root"}]}) == {
         "env": [{"name": "API_TOKEN", "value": REDACTED}, {"name": "HOME", "value": "/root"}]
     }
-    assert kept({"args": ["--user", "ada", "--password", "hunter2", "-v"]}) == {
+    assert redacted_arguments({"args": ["--user", "ada", "--password", "hunter2", "-v"]}) == {
         "args": ["--user", "ada", "--password", REDACTED, "-v"]
     }
 
@@ -130,7 +134,7 @@ def test_values_that_the_schema_marks_are_redacted_at_any_position(
     marked = json.loads(json.dumps(schema).replace('"MARK"', json.dumps(mark)))
     tree = {"properties": {"s": mark, "c": {"$ref": "#/$defs/tree"}}}
     document = {"type": "object", "$defs": {"mark": PASSWORD, "tree": tree}, **marked}
-    assert "hunter2" not in json.dumps(kept(value, document))
+    assert "hunter2" not in json.dumps(redacted_arguments(value, document))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +148,7 @@ def test_values_that_the_schema_marks_are_redacted_at_any_position(
 )
 def test_a_value_with_an_unresolvable_schema_reference_is_redacted(stray: dict[str, Any]) -> None:
     schema = {"properties": {"a": stray, "b": {"type": "string"}}}
-    assert kept({"a": "x", "b": "y"}, schema) == {"a": REDACTED, "b": "y"}
+    assert redacted_arguments({"a": "x", "b": "y"}, schema) == {"a": REDACTED, "b": "y"}
 
 
 def test_values_next_to_a_marked_value_are_not_redacted() -> None:
@@ -156,19 +160,19 @@ def test_values_next_to_a_marked_value_are_not_redacted() -> None:
         }
     }
     given = {"user": "ada", "phrase": "hunter2", "list": [{"n": 1}]}
-    assert kept(given, schema) == {"user": "ada", "phrase": REDACTED, "list": [{"n": 1}]}
-    assert kept({"a": "x"}, {"properties": {"a": {"writeOnly": False, "format": "uri"}}}) == {"a": "x"}
+    assert redacted_arguments(given, schema) == {"user": "ada", "phrase": REDACTED, "list": [{"n": 1}]}
+    assert redacted_arguments({"a": "x"}, {"properties": {"a": {"writeOnly": False, "format": "uri"}}}) == {"a": "x"}
 
 
 def test_a_schema_too_large_to_check_redacts_everything() -> None:
     schema = {"properties": {"a": {"type": "string"}}, "anyOf": [{"const": n} for n in range(MAX_STEPS)]}
-    assert "plain" not in json.dumps(kept({"a": "plain"}, schema))
+    assert "plain" not in json.dumps(redacted_arguments({"a": "plain"}, schema))
 
 
 def test_values_beyond_the_step_limit_are_redacted() -> None:
     choices = [{"writeOnly": True}, *({"const": n} for n in range(MAX_STEPS // 8))]
     schema = {"properties": {"a": {"items": {"anyOf": choices}}}}
-    assert kept({"a": ["plain"] * 20}, schema) == {"a": [REDACTED] * 20}
+    assert redacted_arguments({"a": ["plain"] * 20}, schema) == {"a": [REDACTED] * 20}
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -202,9 +206,9 @@ def test_values_beyond_the_step_limit_are_redacted() -> None:
 )
 def test_a_string_that_looks_like_a_secret_is_redacted_completely(text: str) -> None:
     for value in (text, f"before {text} after", f"{'x ' * (MAX_TEXT // 2 - 10)}{text}"):
-        assert kept({"a": value}) == {"a": REDACTED}
-        assert kept({"a": [{"b": value}]}) == {"a": [{"b": REDACTED}]}
-        assert [*kept({value: 1})] == [REDACTED]
+        assert redacted_arguments({"a": value}) == {"a": REDACTED}
+        assert redacted_arguments({"a": [{"b": value}]}) == {"a": [{"b": REDACTED}]}
+        assert [*redacted_arguments({value: 1})] == [REDACTED]
         assert Redaction().text(value) == REDACTED
 
 
@@ -224,21 +228,21 @@ def test_a_string_that_looks_like_a_secret_is_redacted_completely(text: str) -> 
     ],
 )
 def test_ordinary_strings_are_not_redacted(text: str) -> None:
-    assert kept({"a": text}) == {"a": text}
+    assert redacted_arguments({"a": text}) == {"a": text}
 
 
 def test_long_values_are_truncated() -> None:
-    assert kept({"a": "é" * 10_000}) == {"a": "é" * MAX_TEXT + "… (10,000 characters)"}
-    many = kept({"a": list(range(1_000))})["a"]
+    assert redacted_arguments({"a": "é" * 10_000}) == {"a": "é" * MAX_TEXT + "… (10,000 characters)"}
+    many = redacted_arguments({"a": list(range(1_000))})["a"]
     assert (many[:MAX_MEMBERS], many[MAX_MEMBERS:]) == ([*range(MAX_MEMBERS)], ["… (950 more)"])
-    wide = kept({str(n): n for n in range(1_000)})
+    wide = redacted_arguments({str(n): n for n in range(1_000)})
     assert (len(wide), wide["…"]) == (MAX_MEMBERS + 1, "950 more")
     deep: Any = "bottom"
     for _ in range(2_000):
         deep = [deep]
-    assert "bottom" not in json.dumps(kept({"a": deep}))
+    assert "bottom" not in json.dumps(redacted_arguments({"a": deep}))
     large = [[["x" * 400] * 50] * 50] * 50
-    assert len(json.dumps(kept({"a": large}))) < 3 * MAX_CHARS
+    assert len(json.dumps(redacted_arguments({"a": large}))) < 3 * MAX_CHARS
 
 
 @given(
@@ -251,9 +255,9 @@ def test_long_values_are_truncated() -> None:
     )
 )
 def test_redaction_always_returns_a_json_value(given: dict[str, Any]) -> None:
-    out = kept(given)
+    out = redacted_arguments(given)
     assert json.loads(json.dumps(out, allow_nan=False)) == out
-    assert kept({"a": float("nan"), "b": 1 << 70}) == {"a": REDACTED, "b": REDACTED}
+    assert redacted_arguments({"a": float("nan"), "b": 1 << 70}) == {"a": REDACTED, "b": REDACTED}
 
 
 # -- on disk ----------------------------------------------------------------------------------------------------------

@@ -480,7 +480,7 @@ def test_entries_evicted_during_a_write_are_lost_only_if_it_fails(
 
 
 LARGE = {
-    "a long text": ({"text": "x" * 1_000_000}, 5),
+    "a long string": ({"text": "x" * 1_000_000}, 5),
     "more values than are counted": ({"rows": [0] * 10_000}, 1),
     "values deep inside": ({"rows": [[0] * 100 for _ in range(100)]}, 1),
     "values of a program's own types": ({"rows": range(3)}, 1),

@@ -51,7 +51,7 @@ def test_jwt_settings_have_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("auth", "place"),
+    ("auth", "expected"),
     [
         ({"token": []}, "did you mean `tokens`"),
         ({"tokens": {}}, "toolcrib.auth.tokens"),
@@ -83,7 +83,7 @@ def test_jwt_settings_have_defaults() -> None:
         ({"allowed_hosts": ["*"]}, "toolcrib.auth.allowed_hosts"),
     ],
 )
-def test_an_invalid_auth_setting_is_reported_with_its_path(auth: Any, place: str) -> None:
+def test_an_invalid_auth_setting_is_reported_with_its_path(auth: Any, expected: str) -> None:
     with pytest.raises(InvalidConfig) as error:
         read(auth)
-    assert place in error.value.message
+    assert expected in error.value.message

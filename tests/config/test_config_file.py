@@ -465,7 +465,7 @@ def test_settings_of_a_server_are_refused_in_a_file_without_servers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "position"),
     [
         ("{", "line 1, column 2"),
         ('{\n  "mcpServers": {\n    "git": {"command": }\n  }\n}', "line 3, column 24"),
@@ -475,8 +475,8 @@ def test_settings_of_a_server_are_refused_in_a_file_without_servers() -> None:
         ('{"a": 1} {"b": 2}', "line 1, column 10"),
     ],
 )
-def test_a_syntax_error_is_reported_with_line_and_column(text: str, place: str) -> None:
-    assert refused(text).startswith(f"mcp.json: {place}: ")
+def test_a_syntax_error_is_reported_with_line_and_column(text: str, position: str) -> None:
+    assert refused(text).startswith(f"mcp.json: {position}: ")
 
 
 def test_an_empty_or_toml_file_is_recognized_in_the_error() -> None:

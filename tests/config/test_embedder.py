@@ -52,7 +52,7 @@ def test_an_endpoint_is_read_with_its_model_key_and_dimensions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("embedder", "environ", "told"),
+    ("embedder", "environ", "expected"),
     [
         ({**ENDPOINT, "api_key": "${KEY}"}, {}, "toolcrib.search.embedder.api_key: environment variable `KEY`"),
         ({**ENDPOINT, "api_key": "${KEY}"}, {"KEY": f"{KEY}\n"}, "an HTTP header cannot contain"),
@@ -62,11 +62,11 @@ def test_an_endpoint_is_read_with_its_model_key_and_dimensions() -> None:
     ],
 )
 def test_an_error_from_the_environment_disables_only_the_embedder(
-    embedder: Any, environ: dict[str, str], told: str
+    embedder: Any, environ: dict[str, str], expected: str
 ) -> None:
     found = read(embedder, environ=environ)
     assert found.model is None
-    assert told in (found.problem or "")
+    assert expected in (found.problem or "")
     assert KEY not in (found.problem or "")
     with pytest.raises(EmbeddingFailed) as failed:
         found.open()
@@ -75,7 +75,7 @@ def test_an_error_from_the_environment_disables_only_the_embedder(
 
 
 @pytest.mark.parametrize(
-    ("embedder", "place"),
+    ("embedder", "expected"),
     [
         ({}, "toolcrib.search.embedder: needs either `folder` or `endpoint`"),
         ({**ENDPOINT, "folder": "tiny"}, "toolcrib.search.embedder: needs either `folder` or `endpoint`"),
@@ -89,8 +89,8 @@ def test_an_error_from_the_environment_disables_only_the_embedder(
         ({**ENDPOINT, "dimensions": "256"}, "toolcrib.search.embedder.dimensions: must be a whole number"),
     ],
 )
-def test_an_invalid_embedder_setting_is_reported_with_its_path(embedder: Any, place: str) -> None:
+def test_an_invalid_embedder_setting_is_reported_with_its_path(embedder: Any, expected: str) -> None:
     with pytest.raises(InvalidConfig) as failed:
         read(embedder)
-    assert place in failed.value.message
+    assert expected in failed.value.message
     assert KEY not in failed.value.message

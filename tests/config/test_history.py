@@ -46,8 +46,8 @@ WRONG: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "told"), WRONG)
-def test_an_invalid_history_setting_is_reported_with_its_path(said: Any, told: str) -> None:
+@pytest.mark.parametrize(("said", "expected"), WRONG)
+def test_an_invalid_history_setting_is_reported_with_its_path(said: Any, expected: str) -> None:
     with pytest.raises(InvalidConfig, match="history") as raised:
         history(said)
-    assert told in raised.value.message
+    assert expected in raised.value.message

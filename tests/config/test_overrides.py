@@ -103,10 +103,10 @@ def test_an_invalid_override_is_reported_with_its_path(tools: Any, complaint: st
 
 
 @pytest.mark.parametrize(
-    ("text", "place"), [('{"a.b": {}, "a.b": {}}', "a.b"), ('{"a.b": {"tags": "x", "tags": "y"}}', "a.b.tags")]
+    ("text", "setting"), [('{"a.b": {}, "a.b": {}}', "a.b"), ('{"a.b": {"tags": "x", "tags": "y"}}', "a.b.tags")]
 )
-def test_a_duplicate_override_is_refused(text: str, place: str) -> None:
+def test_a_duplicate_override_is_refused(text: str, setting: str) -> None:
     with pytest.raises(InvalidConfig) as wrong:
         parse_config(f'{{"toolcrib": {{"tools": {text}}}}}', FILE, {})
 
-    assert wrong.value.message == f"mcp.json: toolcrib.tools.{place}: duplicate key"
+    assert wrong.value.message == f"mcp.json: toolcrib.tools.{setting}: duplicate key"

@@ -99,7 +99,7 @@ def test_a_refused_update_changes_nothing(path: Path) -> None:
 
 # -- several processes ------------------------------------------------------------------------------------------------
 
-KEEPER = """
+WRITER = """
 import sys
 from pathlib import Path
 from toolcrib.config.registration_store import Registration, RegistrationStore
@@ -111,8 +111,8 @@ for number in range(30):
 
 
 def test_concurrent_registrations_of_two_processes_are_all_stored(path: Path) -> None:
-    keepers = [subprocess.Popen([sys.executable, "-c", KEEPER, str(path), name]) for name in ("one", "two")]
-    assert [keeper.wait(60) for keeper in keepers] == [0, 0]
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name]) for name in ("one", "two")]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
     kept = {row.name for row in RegistrationStore(path).all()}
     assert kept == {f"{name}.{number}" for name in ("one", "two") for number in range(30)}
 
@@ -174,7 +174,7 @@ def asked(store: RegistrationStore) -> list[Callable[[], object]]:
     return [store.version, store.all, lambda: put(store, LOAD)]
 
 
-@pytest.mark.parametrize("damage", ["garbage", "truncated", "another table", "a folder"])
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "a different table", "a folder"])
 def test_a_damaged_store_is_reported_and_left_unchanged(damage: str, path: Path) -> None:
     store = RegistrationStore(path)
     put(store, DISK)

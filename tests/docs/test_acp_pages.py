@@ -62,7 +62,7 @@ LISTED, CALLED, PREVIEWED = (
 DEFS: Mapping[str, Any] = next(json.loads(text)["$defs"] for text in shown(DISCOVERY, "json") if '"$defs"' in text)
 
 
-def judged(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def checked_parts(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Checks each message of the extension with the schema of the page, and yields the names of what it checked."""
     methods: dict[Any, str] = {}
     for message in messages:
@@ -84,7 +84,7 @@ PARTS = {*REQUESTS, *(f"{request}_result" for request in REQUESTS), "tools_chang
 
 
 def test_the_messages_on_the_page_match_its_schema() -> None:
-    assert set(judged(MESSAGES)) == PARTS
+    assert set(checked_parts(MESSAGES)) == PARTS
     initialize = InitializeRequest.model_validate(MESSAGES[0]["params"])
     assert isinstance(initialize.client_capabilities, ClientCapabilities)
     assert offer_of(initialize.client_capabilities).discovery
@@ -110,7 +110,7 @@ async def test_the_messages_on_the_wire_match_the_schema_of_the_page() -> None:
         answer = await client.prompt(session, "Rename.")
         await client.change_tools([])
         await client.prompt(session, "Thanks.")
-    assert set(judged([frame.message for frame in client.wire if frame.message])) == PARTS
+    assert set(checked_parts([frame.message for frame in client.wire if frame.message])) == PARTS
     assert outcome(answer, "rename_symbol") == ("completed", {"files": 1})
     (edited,) = [each for each in answer.tool_calls.values() if each.kind == "edit"]
     (asked,) = client.permissions_asked

@@ -25,13 +25,13 @@ HASTY = Patience(start_s=30, list_s=30, call_s=0.5)
 """Timeouts for answers that never arrive."""
 
 
-def in_lanes(rows: Iterable[tuple[str, ...]]) -> list[Any]:
+def as_params(rows: Iterable[tuple[str, ...]]) -> list[Any]:
     """Turns the rows of a table into parameters. Rows of the older version are marked as slow."""
     return [pytest.param(*row, marks=[pytest.mark.slow] if "legacy" in row else []) for row in rows]
 
 
 @dataclass(frozen=True)
-class Told:
+class ExpectedError:
     """The expected error of a fault."""
 
     code: ErrorCode
@@ -40,7 +40,7 @@ class Told:
     retryable: bool = False
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def of(self, error: ToolcribError) -> None:
+    def check(self, error: ToolcribError) -> None:
         """Check that `error` matches."""
         told = error.to_wire()["error"]
         assert (told["code"], told["retryable"]) == (self.code.value, self.retryable), error
@@ -50,12 +50,12 @@ class Told:
         assert {key: told.get("details", {}).get(key) for key in self.details} == self.details, told
 
 
-def unavailable(message: str, *, retryable: bool = False, **details: Any) -> Told:
-    return Told(ErrorCode.SOURCE_UNAVAILABLE, message, retryable, details)
+def unavailable(message: str, *, retryable: bool = False, **details: Any) -> ExpectedError:
+    return ExpectedError(ErrorCode.SOURCE_UNAVAILABLE, message, retryable, details)
 
 
-def failed(message: str) -> Told:
-    return Told(ErrorCode.TOOL_FAILED, message)
+def failed(message: str) -> ExpectedError:
+    return ExpectedError(ErrorCode.TOOL_FAILED, message)
 
 
 @asynccontextmanager
@@ -93,7 +93,7 @@ async def refused(crib: Toolcrib, tool_id: str, /, **arguments: Any) -> Toolcrib
 
 
 @asynccontextmanager
-async def another_call(
+async def concurrent_call(
     crib: Toolcrib, release: Callable[[], Awaitable[object]], *, ends: bool = False
 ) -> AsyncGenerator[list[str]]:
     """Runs a second call of the same server during the block, and yields the list that receives its answer.
@@ -126,14 +126,14 @@ def entry_of(crib: Toolcrib) -> SourceEntry:
     return crib.view().sources["bench"]
 
 
-def why_not(crib: Toolcrib) -> SourceUnavailable:
+def listing_error(crib: Toolcrib) -> SourceUnavailable:
     """Returns the error for a tool of a server that could not be listed."""
     with pytest.raises(SourceUnavailable) as caught:
         crib.expand_tool("bench.echo")
     return caught.value
 
 
-async def works_again(crib: Toolcrib) -> None:
+async def until_it_works(crib: Toolcrib) -> None:
     """Call the server until it answers, because no event says that it is available again."""
     with anyio.fail_after(DEADLINE_S):
         while True:

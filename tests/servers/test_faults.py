@@ -22,17 +22,17 @@ from tests.servers.launching import SCRIPT, events, faulty_server, received
 from tests.servers.table import (
     HASTY,
     PATIENT,
-    Told,
-    another_call,
+    ExpectedError,
+    as_params,
     bench,
     call,
+    concurrent_call,
     entry_of,
     failed,
-    in_lanes,
+    listing_error,
     refused,
     unavailable,
-    why_not,
-    works_again,
+    until_it_works,
 )
 from tests.waiting import until
 
@@ -47,7 +47,7 @@ from toolcrib.sources.mcp.wire_messages import EDGE_BYTES, LineSplitter, Overlon
 
 pytestmark = pytest.mark.anyio
 
-ERAS = pytest.mark.parametrize("era", in_lanes([("legacy",), ("modern",)]))
+ERAS = pytest.mark.parametrize("era", as_params([("legacy",), ("modern",)]))
 
 NO_MESSAGE = failed("`bench` answered with something that is not an MCP message.")
 TOO_LONG = failed("`bench` answered with more than 32 MiB, which Toolcrib did not read.")
@@ -69,7 +69,7 @@ AT_START = {
 }
 """Faults that prevent the listing of a server. Timeouts are short only for answers that never arrive."""
 
-IN_A_CALL: dict[str, Told | str] = {
+IN_A_CALL: dict[str, ExpectedError | str] = {
     "silence": NO_ANSWER,
     "die": GONE,
     "torn": GONE,
@@ -136,13 +136,13 @@ async def test_a_server_that_fails_to_list_is_reported_and_used_after_recovery(
     server = faulty_server(*words, "--era", era, "--while", str(flag), "--log", str(log))
     async with bench(server, patience, ready=False) as crib:
         assert entry_of(crib).status is SourceStatus.FAILED
-        told.of(why_not(crib))
+        told.check(listing_error(crib))
         flag.unlink()
         await until(lambda: "bench.echo" in crib.view().tools, "the server is listed once it is well")
         assert (await call(crib, "bench.echo", text="well")).text == "well"
 
 
-@pytest.mark.parametrize(("fault", "era"), in_lanes(IN_TURN))
+@pytest.mark.parametrize(("fault", "era"), as_params(IN_TURN))
 async def test_an_invalid_answer_affects_only_its_own_call(
     fault: str, era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,15 +157,15 @@ async def test_an_invalid_answer_affects_only_its_own_call(
             await call(crib, "bench.raw", how="release")
 
         if expected is NO_ANSWER:  # so no other call has to wait
-            NO_ANSWER.of(await refused(crib, "bench.raw", how=fault))
+            NO_ANSWER.check(await refused(crib, "bench.raw", how=fault))
         else:
-            async with another_call(crib, release, ends=fault in DEADLY) as other:
-                if isinstance(expected, Told):
-                    expected.of(await refused(crib, "bench.raw", how=fault))
+            async with concurrent_call(crib, release, ends=fault in DEADLY) as other:
+                if isinstance(expected, ExpectedError):
+                    expected.check(await refused(crib, "bench.raw", how=fault))
                 else:
                     assert (await call(crib, "bench.raw", how=fault)).text == expected
             assert other == ([] if fault in DEADLY else ["done after 1 steps"])
-        await works_again(crib)
+        await until_it_works(crib)
         assert len(events(log, "start")) == (2 if fault in DEADLY else 1)
     assert not any(is_running(child["pid"]) for child in events(log, "child"))
 
@@ -173,8 +173,8 @@ async def test_an_invalid_answer_affects_only_its_own_call(
 @ERAS
 async def test_an_answer_after_the_timeout_is_dropped(era: str) -> None:
     async with bench(faulty_server("raw", "--era", era), HASTY) as crib:
-        NO_ANSWER.of(await refused(crib, "bench.raw", how="late-drip"))
-        await works_again(crib)
+        NO_ANSWER.check(await refused(crib, "bench.raw", how="late-drip"))
+        await until_it_works(crib)
 
 
 @ERAS
@@ -204,8 +204,8 @@ async def test_calls_to_a_server_that_stops_reading_time_out(era: str, monkeypat
         jsonrpc_dispatcher, "_ABANDON_WRITE_TIMEOUT", 0.1
     )  # the SDK waits this long to cancel a request
     async with bench(faulty_server("never-reads", "--era", era), HASTY) as crib:
-        NO_ANSWER.of(await refused(crib, "bench.echo", text="x" * 200_000))  # more than a pipe takes
-        NO_ANSWER.of(await refused(crib, "bench.echo", text="x"))  # waits behind it, and cannot even be written
+        NO_ANSWER.check(await refused(crib, "bench.echo", text="x" * 200_000))  # more than a pipe takes
+        NO_ANSWER.check(await refused(crib, "bench.echo", text="x"))  # waits behind it, and cannot even be written
 
 
 @ERAS

@@ -18,17 +18,17 @@ from tests.servers.launching import events, http_server
 from tests.servers.table import (
     HASTY,
     PATIENT,
-    Told,
-    another_call,
+    ExpectedError,
+    as_params,
     bench,
     call,
+    concurrent_call,
     entry_of,
     failed,
-    in_lanes,
+    listing_error,
     refused,
     unavailable,
-    why_not,
-    works_again,
+    until_it_works,
 )
 from tests.waiting import DEADLINE_S, until
 
@@ -51,17 +51,17 @@ NO_ANSWER = unavailable("`bench` did not answer within 0.5 s.")
 BROKE_OFF = unavailable("`bench` closed the connection before it answered.")
 
 
-def status(told: str, *, retryable: bool = False, retry_after_s: float | None = None) -> Told:
+def status(told: str, *, retryable: bool = False, retry_after_s: float | None = None) -> ExpectedError:
     details = {} if retry_after_s is None else {"retry_after_s": retry_after_s}
     again = "" if retry_after_s is None else f"; retry in {retry_after_s:g} s"
     return unavailable(f"`bench` answered HTTP {told}{again}.", retryable=retryable, **details)
 
 
-def redirects(code: int) -> Told:
+def redirects(code: int) -> ExpectedError:
     return unavailable(f"`bench` redirects to a different address (HTTP {code}), which Toolcrib does not follow.")
 
 
-IN_A_CALL: dict[str, Told | str] = {
+IN_A_CALL: dict[str, ExpectedError | str] = {
     "400": status("400 Bad Request"),
     "400-error": failed("`bench` refused to run `raw`: The vice is taken"),
     "401": status("401 Unauthorized"),
@@ -144,7 +144,7 @@ IN_A_CALL: dict[str, Told | str] = {
 }
 """Maps a fault to the expected error of a call, or to the text of its result."""
 
-AT_FIRST_CONTACT: dict[str, Told | None] = {
+AT_FIRST_CONTACT: dict[str, ExpectedError | None] = {
     "404": unavailable(": it answered HTTP 404 Not Found."),
     "400-error": unavailable("`bench` could not start or connect.", retryable=True),
     "500-error": unavailable("`bench` could not start or connect.", retryable=True),
@@ -157,7 +157,7 @@ AT_FIRST_CONTACT: dict[str, Told | None] = {
 OF_ONE_ERA = frozenset({"redirected", "502-to-discovery"})
 """Faults that other tests use."""
 
-AS_A_STREAM: dict[str, Told | str] = {
+AS_A_STREAM: dict[str, ExpectedError | str] = {
     "method-number": NO_MESSAGE,
     "array": NO_MESSAGE,
     "wrong-id": "plain",
@@ -212,7 +212,7 @@ def sick(tmp_path_factory: pytest.TempPathFactory, address: Address) -> Generato
         yield replace(address, url=url, seen=log, flag=flag)
 
 
-def at_first_contact(fault: str) -> Told | None:
+def at_first_contact(fault: str) -> ExpectedError | None:
     """Returns the expected error if every answer has this fault: the error of a call, worded for the start.
 
     Nothing has run, so a retry is possible, unless only the owner can fix the fault.
@@ -229,7 +229,7 @@ def at_first_contact(fault: str) -> Told | None:
 LASTING = re.compile("HTTP 4(00|01|03|04|05)|redirects to a different")
 
 
-BY_EVENTS: dict[str, Told | str] = {
+BY_EVENTS: dict[str, ExpectedError | str] = {
     "401": status("401 Unauthorized"),
     "429-seconds": status("429 Too Many Requests", retryable=True, retry_after_s=RETRY_AFTER_S),
     "500": status("500 Internal Server Error"),
@@ -270,7 +270,7 @@ def rows(*modes: str) -> list[tuple[str, str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("fault", "era", "mode"), in_lanes(rows("json", "sse")))
+@pytest.mark.parametrize(("fault", "era", "mode"), as_params(rows("json", "sse")))
 async def test_an_http_fault_affects_only_its_own_call(
     fault: str, era: str, mode: str, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,21 +278,21 @@ async def test_an_http_fault_affects_only_its_own_call(
     patience = HASTY if expected == NO_ANSWER else PATIENT
     async with bench(address.of(era, mode), patience, good=address.good) as crib:
         if expected == NO_ANSWER:  # so no other call has to wait
-            NO_ANSWER.of(await refused(crib, "bench.raw", how=fault))
+            NO_ANSWER.check(await refused(crib, "bench.raw", how=fault))
         else:
-            async with another_call(crib, address.release) as other:
-                if isinstance(expected, Told):
-                    expected.of(await refused(crib, "bench.raw", how=fault))
+            async with concurrent_call(crib, address.release) as other:
+                if isinstance(expected, ExpectedError):
+                    expected.check(await refused(crib, "bench.raw", how=fault))
                 else:
                     assert (await call(crib, "bench.raw", how=fault)).text == expected
             assert other == ["done after 1 steps"]
         if fault != "429-for-ever":
-            await works_again(crib)
+            await until_it_works(crib)
 
 
 @pytest.mark.parametrize(
     ("fault", "era"),
-    in_lanes(
+    as_params(
         (fault, "legacy" if number % 2 else "modern") for number, fault in enumerate(FAULTS) if fault not in OF_ONE_ERA
     ),
 )
@@ -307,15 +307,15 @@ async def test_a_fault_at_first_contact_is_reported_until_the_server_recovers(
     async with bench(sick.of(era, fault=fault), patience, good=sick.good, ready=told is None) as crib:
         if told is not None:
             assert entry_of(crib).status is SourceStatus.FAILED
-            assert told.message in why_not(crib).message
+            assert told.message in listing_error(crib).message
             async with McpSource("bench", sick.of(era, fault=fault), patience=patience) as source:
                 with pytest.raises(SourceUnavailable) as caught:
                     await source.list_tools()
-            told.of(caught.value)
+            told.check(caught.value)
         sick.flag.unlink()
         if fault != "429-for-ever":
             await until(lambda: "bench.echo" in crib.view().tools, "the server is listed once it is well")
-            await works_again(crib)
+            await until_it_works(crib)
 
 
 @pytest.mark.parametrize("fault", BY_EVENTS)
@@ -323,11 +323,11 @@ async def test_a_fault_over_the_sse_transport_affects_only_its_own_call(fault: s
     expected = BY_EVENTS[fault]
     patience = HASTY if expected == NO_ANSWER else PATIENT
     async with bench(address.events(), patience, good=address.good) as crib:
-        if isinstance(expected, Told):
-            expected.of(await refused(crib, "bench.raw", how=fault))
+        if isinstance(expected, ExpectedError):
+            expected.check(await refused(crib, "bench.raw", how=fault))
         else:
             assert (await call(crib, "bench.raw", how=fault)).text == expected
-        await works_again(crib)
+        await until_it_works(crib)
 
 
 @pytest.mark.parametrize("fault", BEFORE_EVENTS)
@@ -340,7 +340,7 @@ async def test_a_failed_event_stream_is_reported_until_the_server_recovers(
     async with McpSource("bench", sick.events(fault), patience=patience) as source:
         with pytest.raises(SourceUnavailable) as caught:
             await source.list_tools()
-        BEFORE_EVENTS[fault].of(caught.value)
+        BEFORE_EVENTS[fault].check(caught.value)
         sick.flag.unlink()
         with anyio.fail_after(DEADLINE_S):
             await until_listed(source)
@@ -389,7 +389,7 @@ async def test_an_https_address_without_tls_is_unavailable(address: Address) -> 
     async with McpSource("bench", server) as source:
         with pytest.raises(SourceUnavailable) as caught:
             await source.list_tools()
-    unavailable(": it did not accept a connection", retryable=True).of(caught.value)
+    unavailable(": it did not accept a connection", retryable=True).check(caught.value)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -401,8 +401,8 @@ async def test_a_404_ends_a_session_but_is_an_error_without_one(era: str, addres
             )
         else:
             told = status("404 Not Found")
-        told.of(await refused(crib, "bench.raw", how="404"))
-        await works_again(crib)
+        told.check(await refused(crib, "bench.raw", how="404"))
+        await until_it_works(crib)
 
 
 async def test_a_proxy_that_fails_on_discovery_does_not_break_the_session(sick: Address) -> None:

@@ -105,7 +105,7 @@ def asks(result: Json) -> str:
     return question["params"]["message"].partition(" ")[0]
 
 
-async def paused(client: Client) -> Json:
+async def waiting_call(client: Client) -> Json:
     """Returns an approved call that waits for the input that the source requested."""
     first = await send(client)
     (key,) = first["inputRequests"]
@@ -117,7 +117,7 @@ async def paused(client: Client) -> Json:
 async def test_input_responses_without_request_state_start_a_new_approval() -> None:
     source = Curious()
     async with client_of(source, Person()) as client:
-        await paused(client)
+        await waiting_call(client)
 
         assert asks(await send(client, where=HOME)) == "Toolcrib"
         assert source.states == [None]
@@ -126,7 +126,7 @@ async def test_input_responses_without_request_state_start_a_new_approval() -> N
 async def test_a_request_state_can_be_used_only_once() -> None:
     source = Curious()
     async with client_of(source, Person()) as client:
-        waits = await paused(client)
+        waits = await waiting_call(client)
 
         assert (await send(client, waits["requestState"], where=HOME))["content"][0]["text"] == "home"
         assert asks(await send(client, waits["requestState"], where=HOME)) == "Toolcrib"

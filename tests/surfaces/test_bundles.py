@@ -34,12 +34,12 @@ BUNDLES: Json = {
 
 
 @asynccontextmanager
-async def within(config: Path, mode: Mode, *words: str, told: Path) -> AsyncGenerator[Client]:
-    """Yields a client of a stdio gateway whose standard error goes to the file `told`."""
+async def bundle_client_over_stdio(config: Path, mode: Mode, *words: str, log: Path) -> AsyncGenerator[Client]:
+    """Yields a client of a stdio gateway whose standard error goes to the file `log`."""
     parameters = StdioServerParameters(
         command=TOOLCRIB, args=["serve", str(config), "--no-cache", "--no-audit", *words]
     )
-    with told.open("w") as errors:
+    with log.open("w") as errors:
         async with Client(stdio_client(parameters, errlog=errors), mode=mode) as client:
             yield client
 
@@ -63,7 +63,7 @@ async def test_a_stdio_client_of_a_bundle_sees_only_its_tools(mode: Mode, tmp_pa
     config = write_config(
         tmp_path / "mcp.json", toolcrib={"bundles": BUNDLES}, bench=faulty_entry(), shelf=faulty_entry()
     )
-    async with within(config, mode, "--bundle", "sums", told=tmp_path / "told") as client:
+    async with bundle_client_over_stdio(config, mode, "--bundle", "sums", log=tmp_path / "log") as client:
         first = await shown_at_first(client)
         assert "bench" in first
         assert "shelf" not in first
@@ -78,18 +78,18 @@ async def test_a_stdio_client_of_a_bundle_sees_only_its_tools(mode: Mode, tmp_pa
         outside = await ask(client, "call_tool", tool_id="bench.echo@00112233445566778899aabb", arguments={"text": "x"})
         assert outside["error"]["code"] == "TOOL_NOT_FOUND"
         assert (await ask(client, "expand_tool", tool_id="shelf.add"))["error"]["code"] == "TOOL_NOT_FOUND"
-    assert "incomplete" not in (tmp_path / "told").read_text()
+    assert "incomplete" not in (tmp_path / "log").read_text()
 
 
 async def test_a_bundle_limits_tools_prompts_and_resources(tmp_path: Path) -> None:
     bundles = {"few": {"optional": ["desk.test_simple_*", "desk.test://static-text"]}}
     config = write_config(tmp_path / "mcp.json", toolcrib={"bundles": bundles}, desk=FIXTURE)
     whole, few = tmp_path / "whole", tmp_path / "few"
-    async with within(config, "auto", "--operations", "all", told=whole) as client:
+    async with bundle_client_over_stdio(config, "auto", "--operations", "all", log=whole) as client:
         prompts = {each.name for each in (await client.list_prompts()).prompts}
         assert len(prompts) > 1
         assert len((await client.list_resources()).resources) > 1
-    async with within(config, "auto", "--operations", "all", "--bundle", "few", told=few) as client:
+    async with bundle_client_over_stdio(config, "auto", "--operations", "all", "--bundle", "few", log=few) as client:
         assert {each.name for each in (await client.list_tools()).tools} == {"desk__test_simple_text"}
         with pytest.raises(MCPError):
             await client.call_tool("desk__test_image_content", {})
@@ -113,13 +113,13 @@ async def test_missing_tools_of_a_bundle_are_logged_once(
     config = write_config(
         tmp_path / "mcp.json", toolcrib=settings, bench=faulty_entry(), down=faulty_entry("exit-at-start")
     )
-    told = tmp_path / "told"
-    async with within(config, "auto", "--bundle", "work", told=told) as client:
+    log = tmp_path / "log"
+    async with bundle_client_over_stdio(config, "auto", "--bundle", "work", log=log) as client:
         assert (await run_tool(client, "bench.add", a=2, b=3)).structured_content == {"sum": 5}
-        await until(lambda: "incomplete" in told.read_text(), "it is told")
+        await until(lambda: "incomplete" in log.read_text(), "it is told")
         error = await ask(client, "expand_tool", tool_id="bench.echo")
         assert "hidden" not in str(error)
-    (line,) = [line for line in told.read_text().splitlines() if "incomplete" in line]
+    (line,) = [line for line in log.read_text().splitlines() if "incomplete" in line]
     assert "incomplete bundle work" in line
     for entry in ("bench.push`: not found", "down.*`: `down` is unavailable", "deploy`: not found"):
         assert entry in line
@@ -309,10 +309,10 @@ def test_a_bundle_makes_the_initial_tool_list_smaller(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", toolcrib={"bundles": BUNDLES}, bench=faulty_entry(), x=faulty_entry())
 
     async def size(*words: str) -> int:
-        async with within(config, "auto", *words, told=tmp_path / "told") as client:
+        async with bundle_client_over_stdio(config, "auto", *words, log=tmp_path / "log") as client:
             tools = [each.model_dump(exclude_none=True, by_alias=True) for each in (await client.list_tools()).tools]
             return len(json.dumps([tools, client.instructions], separators=(",", ":")))
 
     whole, inside = anyio.run(size), anyio.run(size, "--bundle", "sums")
     assert inside < whole
-    assert re.search("bundle", (tmp_path / "told").read_text()) is None
+    assert re.search("bundle", (tmp_path / "log").read_text()) is None

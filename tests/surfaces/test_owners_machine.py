@@ -91,7 +91,7 @@ REQUESTS: Sequence[tuple[str, Json]] = [
 ]
 
 
-async def told_over_mcp(crib: Toolcrib, path: Path, exposed: str) -> list[str]:
+async def mcp_answers(crib: Toolcrib, path: Path, exposed: str) -> list[str]:
     """Returns everything that a client receives: at the start, and in response to each request."""
     gateway = Gateway(crib, read_config(path), principal=LOCAL, exposed=exposed)
     async with gateway, Client(gateway.server) as client:
@@ -127,7 +127,7 @@ async def test_no_answer_on_any_surface_contains_details_of_the_owners_machine(
     crib = Toolcrib()
     async with served_here(folder, crib, settings=SETTINGS, **SERVERS) as here:  # pyright: ignore[reportArgumentType]
         await crib.ready()
-        told = [each for exposed in (*SETS, ALL) for each in await told_over_mcp(crib, here.config, exposed)]
+        told = [each for exposed in (*SETS, ALL) for each in await mcp_answers(crib, here.config, exposed)]
         async with here.client() as client:
             told.append((await client.get("/openapi.json")).text)
             for name in OPERATIONS:

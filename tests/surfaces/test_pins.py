@@ -29,7 +29,7 @@ STRICT: Json = {**COMMIT, "inputSchema": {**SCHEMA, "required": ["message"]}}
 PUSH: Json = {"name": "push", "description": "Sends what was recorded.", "inputSchema": SCHEMA}
 
 
-class Place:
+class Workspace:
     """A configuration with a server that reads its tools from a file."""
 
     def __init__(self, folder: Path) -> None:
@@ -67,9 +67,9 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return Place(tmp_path)
+    return Workspace(tmp_path)
 
 
 async def found(client: Client) -> list[str]:
@@ -92,12 +92,12 @@ async def until_found(client: Client, *expected: str) -> None:
     await until(are_found, f"a search that finds {expected}")
 
 
-async def test_a_changed_description_is_served_as_it_was_pinned(place: Place) -> None:
-    place.offer(COMMIT)
-    await place.pin()
-    place.offer(LOUD, PUSH)
+async def test_a_changed_description_is_served_as_it_was_pinned(workspace: Workspace) -> None:
+    workspace.offer(COMMIT)
+    await workspace.pin()
+    workspace.offer(LOUD, PUSH)
 
-    async with place.served() as client:
+    async with workspace.served() as client:
         await until_found(client, "git.commit")
         expansion = await ask(client, "expand_tool", tool_id="git.commit")
         assert expansion["summary"] == COMMIT["description"]
@@ -107,87 +107,87 @@ async def test_a_changed_description_is_served_as_it_was_pinned(place: Place) ->
         hidden = await ask(client, "expand_tool", tool_id="git.push")
         assert hidden["error"]["code"] == "TOOL_NOT_FOUND"
 
-    drift = place.run("drift")
+    drift = workspace.run("drift")
     assert drift.code == 1
     assert "/description" in drift.out
 
 
-async def test_a_tool_with_a_breaking_change_is_hidden_until_pinned_again(place: Place) -> None:
-    place.offer(COMMIT)
-    await place.pin()
-    place.offer(STRICT)
+async def test_a_tool_with_a_breaking_change_is_hidden_until_pinned_again(workspace: Workspace) -> None:
+    workspace.offer(COMMIT)
+    await workspace.pin()
+    workspace.offer(STRICT)
 
-    async with place.served() as client:
+    async with workspace.served() as client:
         assert await found(client) == []
         assert (await ask(client, "expand_tool", tool_id="git.commit"))["error"]["code"] == "TOOL_NOT_FOUND"
-        await place.pin("git.commit")
+        await workspace.pin("git.commit")
         await until_found(client, "git.commit")
         expansion = await ask(client, "expand_tool", tool_id="git.commit")
         assert (expansion["version"], "warnings" in expansion) == ("2.0.0", False)
         assert text_of(await run_tool(client, "git.commit", message="hello")) == "done"
 
 
-async def test_with_all_operations_quarantined_tools_are_not_listed(place: Place) -> None:
-    place.offer(COMMIT, PUSH)
-    await place.pin("git.commit")
-    async with place.served("--operations", "all") as client:
+async def test_with_all_operations_quarantined_tools_are_not_listed(workspace: Workspace) -> None:
+    workspace.offer(COMMIT, PUSH)
+    await workspace.pin("git.commit")
+    async with workspace.served("--operations", "all") as client:
         assert [(tool.name, tool.description) for tool in (await client.list_tools()).tools] == [
             ("git__commit", COMMIT["description"])
         ]
 
 
 @pytest.mark.parametrize("body", [b"", b"nonsense" * 1_000], ids=["emptied", "nonsense"])
-async def test_a_damaged_pin_store_hides_all_tools_and_is_logged(place: Place, body: bytes) -> None:
-    place.offer(COMMIT)
-    await place.pin()
-    async with place.served() as client:
+async def test_a_damaged_pin_store_hides_all_tools_and_is_logged(workspace: Workspace, body: bytes) -> None:
+    workspace.offer(COMMIT)
+    await workspace.pin()
+    async with workspace.served() as client:
         await until_found(client, "git.commit")
-        place.pins.write_bytes(body)
+        workspace.pins.write_bytes(body)
         await until_found(client)
-        await place.until_logged("nothing counts as pinned")
+        await workspace.until_logged("nothing counts as pinned")
 
-    doctor = place.run("doctor")
+    doctor = workspace.run("doctor")
     assert doctor.code == 1
-    assert str(place.pins) in doctor.out.replace("\n", "")
+    assert str(workspace.pins) in doctor.out.replace("\n", "")
 
 
-async def test_the_policy_decides_what_a_damaged_pin_store_means(place: Place) -> None:
-    place.write({"unreadable": "warn"})
-    place.offer(COMMIT)
-    await place.pin()
-    place.pins.write_bytes(b"")
-    async with place.served() as client:
+async def test_the_policy_decides_what_a_damaged_pin_store_means(workspace: Workspace) -> None:
+    workspace.write({"unreadable": "warn"})
+    workspace.offer(COMMIT)
+    await workspace.pin()
+    workspace.pins.write_bytes(b"")
+    async with workspace.served() as client:
         await until_found(client, "git.commit")
         expansion = await ask(client, "expand_tool", tool_id="git.commit")
         assert "cannot be read" in expansion["warnings"][0]
 
 
-async def test_a_missing_pin_store_counts_as_empty(place: Place) -> None:
-    place.write({"unpinned": "quarantine"})
-    place.offer(COMMIT)
-    async with place.served() as client:
+async def test_a_missing_pin_store_counts_as_empty(workspace: Workspace) -> None:
+    workspace.write({"unpinned": "quarantine"})
+    workspace.offer(COMMIT)
+    async with workspace.served() as client:
         assert await found(client) == []
-        await place.pin()
+        await workspace.pin()
         await until_found(client, "git.commit")
-        place.pins.unlink()
+        workspace.pins.unlink()
         await until_found(client)
 
 
-async def test_a_changed_pin_policy_applies_while_serving(place: Place) -> None:
-    place.offer(COMMIT)
-    async with place.served() as client:
+async def test_a_changed_pin_policy_applies_while_serving(workspace: Workspace) -> None:
+    workspace.offer(COMMIT)
+    async with workspace.served() as client:
         await until_found(client, "git.commit")
-        place.write({"otherwise": "quarantine"})
+        workspace.write({"otherwise": "quarantine"})
         await until_found(client)
 
 
-async def test_removing_the_pins_setting_keeps_tools_quarantined(place: Place) -> None:
-    place.write({"unpinned": "quarantine"})
-    place.offer(COMMIT)
-    async with place.served() as client:
+async def test_removing_the_pins_setting_keeps_tools_quarantined(workspace: Workspace) -> None:
+    workspace.write({"unpinned": "quarantine"})
+    workspace.offer(COMMIT)
+    async with workspace.served() as client:
         assert await found(client) == []
-        place.write(None)
-        await place.until_logged("`pins` is no longer set")
+        workspace.write(None)
+        await workspace.until_logged("`pins` is no longer set")
         assert await found(client) == []
-        place.write({})
+        workspace.write({})
         await until_found(client, "git.commit")

@@ -66,7 +66,7 @@ def test_the_first_tool_list_imports_no_modules_of_later_answers(config: Path) -
         gateway.shake_hands()
         assert gateway.ask("tools/list")["tools"]
         assert gateway.end() == 0
-        assert {*_told(process)["modules"]} & LATER == set()
+        assert {*_report(process)["modules"]} & LATER == set()
 
 
 def test_a_search_imports_the_modules_that_it_needs(config: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_search_imports_the_modules_that_it_needs(config: Path) -> None:
         gateway.shake_hands()
         assert gateway.call("search_tools", {"query": "add"})["structuredContent"]["results"]
         assert gateway.end() == 0
-        assert {*_told(process)["modules"]} & LATER >= {
+        assert {*_report(process)["modules"]} & LATER >= {
             "numpy",
             "toolcrib.search.index.searching",
             "toolcrib.search.index.segment",
@@ -85,7 +85,7 @@ def test_a_search_imports_the_modules_that_it_needs(config: Path) -> None:
 def test_garbage_collection_starts_with_serving_and_skips_startup_objects(config: Path) -> None:
     with _watched(config) as process:
         assert Conversation(process).end() == 0
-        told = _told(process)
+        told = _report(process)
         assert (told["collects_at_first"], told["collects"]) == (False, True)
         assert told["frozen"] > 0
 
@@ -96,6 +96,6 @@ def _watched(config: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def _told(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+def _report(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     assert process.stderr is not None
     return json.loads(process.stderr.read().splitlines()[-1])

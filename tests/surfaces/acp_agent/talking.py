@@ -36,7 +36,7 @@ USAGES: Mapping[str, Any] = {
     "categories": ["navigation"],
 }
 
-Written = Sequence[Mapping[str, Any]]
+Script = Sequence[Mapping[str, Any]]
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ RENAMING = (expand("editor.rename_symbol"), turn(call("rename_symbol", old="tota
 @asynccontextmanager
 async def talking(
     client: FakeAcpClient,
-    script: Written,
+    script: Script,
     *,
     crib: Toolcrib | None = None,
     introduces: bool = True,
@@ -83,7 +83,7 @@ async def talking(
         yield client
 
 
-async def told(client: FakeAcpClient, script: Written, prompt: str = "Do it.") -> PromptTurn:
+async def prompted(client: FakeAcpClient, script: Script, prompt: str = "Do it.") -> PromptTurn:
     """Sends one prompt in a new session and returns the answer."""
     async with talking(client, script):
         return await client.prompt(await client.new_session("/project"), prompt)

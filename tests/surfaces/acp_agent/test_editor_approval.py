@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, USAGES, call, expand, outcome, talking, told, turn
+from tests.surfaces.acp_agent.talking import (
+    DONE,
+    RENAME,
+    RENAMING,
+    USAGES,
+    call,
+    expand,
+    outcome,
+    prompted,
+    talking,
+    turn,
+)
 
 from toolcrib import Toolcrib
 from toolcrib.catalog.access import CAREFUL
@@ -24,7 +35,7 @@ TWICE = (
 
 async def test_an_editing_call_requires_permission_with_its_name_and_arguments() -> None:
     client = FakeAcpClient(tools=[RENAME], answers={"rename_symbol": "renamed"})
-    answer = await told(client, RENAMING)
+    answer = await prompted(client, RENAMING)
     (asked,) = client.permissions_asked
     assert asked.tool_call.title == 'rename_symbol(old: "total", new: "amount")'
     assert asked.tool_call.kind == "edit"
@@ -38,7 +49,7 @@ async def test_an_editing_call_requires_permission_with_its_name_and_arguments()
 async def test_a_read_only_tool_needs_no_permission() -> None:
     client = FakeAcpClient(tools=[USAGES], answers={"find_usages": "none"}, permission="reject_once")
     script = (expand("editor.find_usages"), turn(call("find_usages", symbol="total")), DONE)
-    answer = await told(client, script)
+    answer = await prompted(client, script)
     assert outcome(answer, "find_usages") == ("completed", "none")
     assert not client.permissions_asked
 
@@ -46,14 +57,14 @@ async def test_a_read_only_tool_needs_no_permission() -> None:
 @pytest.mark.parametrize("kind", ["edit", "delete", "move", "execute"])
 async def test_a_descriptor_cannot_disable_permission_for_a_changing_kind(kind: str) -> None:
     client = FakeAcpClient(tools=[{**RENAME, "kind": kind, "requiresPermission": False}], permission="reject_once")
-    await told(client, RENAMING)
+    await prompted(client, RENAMING)
     assert len(client.permissions_asked) == 1
     assert not client.tools_called
 
 
 async def test_a_descriptor_can_require_permission_for_a_reading_tool() -> None:
     client = FakeAcpClient(tools=[{**RENAME, "kind": "read", "requiresPermission": True}], permission="reject_once")
-    await told(client, RENAMING)
+    await prompted(client, RENAMING)
     assert len(client.permissions_asked) == 1
     assert not client.tools_called
 
@@ -80,7 +91,7 @@ async def test_the_kind_and_location_in_a_server_definition_are_ignored(kind: st
 @pytest.mark.parametrize("choice", ["reject_once", "reject_always", "cancelled", "unknown", "error"])
 async def test_any_answer_other_than_allow_refuses_the_call(choice: Choice) -> None:
     client = FakeAcpClient(tools=[RENAME], permission=choice)
-    answer = await told(client, RENAMING)
+    answer = await prompted(client, RENAMING)
     status, said = outcome(answer, "rename_symbol")
     assert status == "failed"
     assert said["error"]["code"] == "NOT_AUTHORIZED"
@@ -93,7 +104,7 @@ async def test_any_answer_other_than_allow_refuses_the_call(choice: Choice) -> N
 
 async def test_allow_once_approves_a_single_call() -> None:
     client = FakeAcpClient(tools=[RENAME], answers={"rename_symbol": "renamed"}, permission="allow_once")
-    await told(client, TWICE)
+    await prompted(client, TWICE)
     assert len(client.permissions_asked) == len(client.tools_called) == 2
 
 
@@ -109,7 +120,7 @@ async def test_allow_always_applies_to_one_session_only() -> None:
 
 async def test_reject_always_is_remembered_in_the_session() -> None:
     client = FakeAcpClient(tools=[RENAME], permission="reject_always")
-    await told(client, TWICE)
+    await prompted(client, TWICE)
     assert len(client.permissions_asked) == 1
     assert not client.tools_called
 
@@ -128,7 +139,7 @@ async def test_allow_always_ends_when_the_definition_changes() -> None:
 async def test_invalid_arguments_fail_without_a_permission_request() -> None:
     client = FakeAcpClient(tools=[RENAME])
     script = (expand("editor.rename_symbol"), turn(call("rename_symbol", old="total")), DONE)
-    answer = await told(client, script)
+    answer = await prompted(client, script)
     status, said = outcome(answer, "rename_symbol")
     assert status == "failed"
     assert said["error"]["code"] == "INVALID_ARGUMENTS"
@@ -139,7 +150,7 @@ async def test_invalid_arguments_fail_without_a_permission_request() -> None:
 async def test_a_permission_request_for_a_write_shows_the_diff() -> None:
     client = FakeAcpClient(read_text_file=True, write_text_file=True, files={"/project/a.txt": "old\n"})
     script = (expand("editor.write_file"), turn(call("write_file", path="/project/a.txt", content="new\n")), DONE)
-    answer = await told(client, script)
+    answer = await prompted(client, script)
     (asked,) = client.permissions_asked
     shown = [each for each in answer.tool_calls.values() if each.kind == "edit"]
     for content in (asked.tool_call.content, shown[0].content):
@@ -156,7 +167,7 @@ async def test_a_permission_request_for_a_write_shows_the_diff() -> None:
 async def test_a_permission_request_shows_the_preview_of_an_editor_tool() -> None:
     change = {"path": "/project/a.py", "oldText": "total = 1", "newText": "amount = 1"}
     client = FakeAcpClient(tools=[RENAME], previews={"rename_symbol": {"diffs": [change]}}, permission="reject_once")
-    await told(client, RENAMING)
+    await prompted(client, RENAMING)
     (asked,) = client.permissions_asked
     assert asked.tool_call.content is not None
     assert [each.model_dump(by_alias=True, exclude_none=True) for each in asked.tool_call.content] == [
@@ -211,7 +222,7 @@ async def test_a_tool_that_changes_during_its_permission_request_is_not_run() ->
         return "allow_always"
 
     client = FakeAcpClient(tools=[RENAME], permission=person)
-    answer = await told(client, RENAMING)
+    answer = await prompted(client, RENAMING)
     assert outcome(answer, "rename_symbol")[1]["error"]["code"] == "STALE_EXPANSION"
     assert not client.tools_called
 
@@ -224,7 +235,7 @@ async def test_arguments_truncated_in_the_title_are_shown_in_full() -> None:
         turn(call("run_command", command="sh", args=["-c", f"{'echo; ' * 100}{hidden}"])),
         DONE,
     )
-    await told(client, script)
+    await prompted(client, script)
     (asked,) = client.permissions_asked
     assert "rm -rf" not in (asked.tool_call.title or "")
     assert asked.tool_call.content is not None

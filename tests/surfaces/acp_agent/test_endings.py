@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 import anyio
 import pytest
 from acp import RequestError
-from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, Written, call, expand, talking, turn
+from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, Script, call, expand, talking, turn
 
 from toolcrib.agent.conversation_store import ConversationStore, StoredConversation
 from toolcrib.testing.acp.agents import AgentGone
@@ -26,7 +26,7 @@ from toolcrib.testing.acp.updates import PromptTurn
 pytestmark = pytest.mark.anyio
 
 
-def acp(folder: Path, script: Written) -> list[str]:
+def acp(folder: Path, script: Script) -> list[str]:
     """Returns the command that starts an agent whose model plays `script`."""
     path = folder / "script.json"
     path.write_text(json.dumps(script))

@@ -11,12 +11,12 @@ from tests.surfaces.acp_agent.talking import (
     RENAME,
     RENAMING,
     USAGES,
-    Written,
+    Script,
     call,
     expand,
     outcome,
+    prompted,
     talking,
-    told,
     turn,
 )
 
@@ -34,7 +34,7 @@ LOOK = (turn(call("find_tools", category=["editor"], limit=50)), DONE)
 LOOK_LOCALLY = (turn(call("find_tools", category=["local"], limit=50)), DONE)
 
 
-async def seen(client: FakeAcpClient, script: Written = LOOK, cwd: str = "/project", **setup: Any) -> str:
+async def listed_tools(client: FakeAcpClient, script: Script = LOOK, cwd: str = "/project", **setup: Any) -> str:
     """Returns the tool list that the model received."""
     async with talking(client, script, **setup):
         answer = await client.prompt(await client.new_session(cwd), "What is there?")
@@ -54,18 +54,18 @@ KNOWN = FILES | TERMINALS | {"rename_symbol", "find_usages", "find_files", "sear
 
 async def test_an_editor_with_discovery_offers_exactly_the_tools_it_lists() -> None:
     client = FakeAcpClient(read_text_file=True, write_text_file=True, terminal=True, tools=[RENAME, USAGES])
-    assert names(await seen(client)) == {"rename_symbol", "find_usages"}
+    assert names(await listed_tools(client)) == {"rename_symbol", "find_usages"}
 
 
 async def test_a_listed_tool_that_the_capability_flags_deny_is_hidden() -> None:
     read, write = ({**RENAME, "name": name} for name in ("read_file", "write_file"))
     client = FakeAcpClient(read_text_file=True, tools=[read, write, USAGES])
-    assert names(await seen(client)) == {"read_file", "find_usages"}
+    assert names(await listed_tools(client)) == {"read_file", "find_usages"}
 
 
 async def test_an_empty_tool_list_falls_back_to_the_capability_flags() -> None:
     client = FakeAcpClient(discovery=True, read_text_file=True)
-    assert names(await seen(client)) == {"read_file"}
+    assert names(await listed_tools(client)) == {"read_file"}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ async def test_without_discovery_the_capability_flags_decide_the_tools(
     reads: bool, writes: bool, runs: bool, expected: set[str]
 ) -> None:
     client = FakeAcpClient(read_text_file=reads, write_text_file=writes, terminal=runs)
-    assert names(await seen(client)) == expected
+    assert names(await listed_tools(client)) == expected
     assert "_toolcrib/discover_tools" not in client.asked
 
 
@@ -92,7 +92,11 @@ async def test_an_editor_without_capabilities_is_never_called(tmp_path: Path) ->
         answer = await client.prompt(await client.new_session(tmp_path), "Look.")
     assert "a.py" in str(outcome(answer, "search_text")[1])
     assert client.asked == []
-    assert names(await seen(FakeAcpClient(), LOOK_LOCALLY, str(tmp_path))) == {"read_file", "find_files", "search_text"}
+    assert names(await listed_tools(FakeAcpClient(), LOOK_LOCALLY, str(tmp_path))) == {
+        "read_file",
+        "find_files",
+        "search_text",
+    }
 
 
 @pytest.mark.parametrize("fault", [Refuse(), Refuse(-32603, "broken"), Hang(), Instead([]), Instead({"tools": 1})])
@@ -100,7 +104,7 @@ async def test_a_failed_listing_marks_the_editor_unavailable_and_hides_its_tools
     client = FakeAcpClient(
         read_text_file=True, terminal=True, tools=[RENAME], faults={"_toolcrib/discover_tools": fault}
     )
-    text = await seen(client, (turn(call("list")), DONE), discovery_s=0.2)
+    text = await listed_tools(client, (turn(call("list")), DONE), discovery_s=0.2)
     assert not names(text)
     assert "editor" in text
     assert "unavailable" in text
@@ -119,14 +123,14 @@ async def test_a_failed_listing_is_retried_with_the_next_prompt() -> None:
 async def test_malformed_descriptors_do_not_affect_valid_ones() -> None:
     odd = [{"name": "", "kind": "read"}, "no descriptor", {**RENAME, "name": "odd", "parameters": ["no", "schema"]}]
     client = FakeAcpClient(tools=[*odd, USAGES])
-    text = await seen(client)
+    text = await listed_tools(client)
     assert names(text) == {"find_usages"}
     assert "odd" not in text
 
 
 async def test_the_first_of_two_tools_with_the_same_name_is_used() -> None:
     client = FakeAcpClient(tools=[USAGES, {**USAGES, "description": "Delete everything."}])
-    text = await seen(client)
+    text = await listed_tools(client)
     assert names(text) == {"find_usages"}
     assert "Delete everything" not in text
 
@@ -205,7 +209,7 @@ async def test_a_bundle_does_not_hide_the_tools_of_the_editor() -> None:
 
 
 async def test_an_ignored_editor_tool_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    await seen(FakeAcpClient(tools=[{"name": "odd", "kind": "read"}, USAGES]))
+    await listed_tools(FakeAcpClient(tools=[{"name": "odd", "kind": "read"}, USAGES]))
     assert "the editor's tool `odd` is ignored" in caplog.text
 
 
@@ -232,7 +236,7 @@ async def test_the_log_names_the_first_invalid_descriptors_and_counts_the_rest(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     client = FakeAcpClient(tools=[*({"name": f"odd{number}"} for number in range(8)), USAGES])
-    assert names(await seen(client)) == {"find_usages"}
+    assert names(await listed_tools(client)) == {"find_usages"}
     lines = [record.getMessage() for record in caplog.records if "ignored" in record.getMessage()]
     assert [f"`odd{number}`" in line for number, line in enumerate(lines)] == [True] * 6
     assert lines[-1].startswith("3 more")
@@ -241,12 +245,12 @@ async def test_the_log_names_the_first_invalid_descriptors_and_counts_the_rest(
 @pytest.mark.parametrize("answer", ["Done.", {"ok": True}], ids=["not an object", "without content"])
 async def test_after_an_invalid_result_the_error_says_the_tool_may_have_run(answer: Any) -> None:
     client = FakeAcpClient(tools=[RENAME], faults={"_toolcrib/call_tool": Instead(answer)})
-    status, error = outcome(await told(client, RENAMING), "rename_symbol")
+    status, error = outcome(await prompted(client, RENAMING), "rename_symbol")
     assert status == "failed"
     assert "`rename_symbol` may or may not have run" in str(error)
 
 
 async def test_the_error_for_an_invalid_catalog_names_its_type() -> None:
     client = FakeAcpClient(tools=[RENAME], faults={"_toolcrib/discover_tools": Instead(["rename_symbol"])})
-    answer = await told(client, (expand("editor.rename_symbol"), DONE))
+    answer = await prompted(client, (expand("editor.rename_symbol"), DONE))
     assert "the catalog is a list" in str(outcome(answer, "expand_tool")[1])

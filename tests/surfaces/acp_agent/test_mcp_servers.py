@@ -28,20 +28,20 @@ pytestmark = pytest.mark.anyio
 CWD = Path(os.sep)
 
 
-async def _nowhere(message: dict[str, Any]) -> None:
+async def _unreachable(message: dict[str, Any]) -> None:
     raise ConnectionError
 
 
-NOBODY = McpOverAcp(_nowhere)
+UNCONNECTED = McpOverAcp(_unreachable)
 
 
 def entry_of(wire: object, *taken: str) -> SourceEntry:
-    (entry,) = passed_servers([wire], cwd=CWD, carrier=NOBODY, taken=taken)
+    (entry,) = passed_servers([wire], cwd=CWD, carrier=UNCONNECTED, taken=taken)
     return entry
 
 
 @asynccontextmanager
-async def taken_in(entries: Sequence[SourceEntry]) -> AsyncGenerator[ToolRegistry]:
+async def settled(entries: Sequence[SourceEntry]) -> AsyncGenerator[ToolRegistry]:
     """Yields a registry with `entries`, once every source was listed or failed."""
     registry = ToolRegistry()
     async with Intake(registry) as intake:
@@ -72,7 +72,7 @@ async def test_an_invalid_server_of_a_session_does_not_affect_the_others(
     passed = [server.model_dump(by_alias=True, mode="json") for server in session.mcp_servers]
     async with editing("on its own") as (_, frames):
         entries = passed_servers(passed, cwd=tmp_path, carrier=frames, taken={"editor"})
-        async with taken_in(entries) as registry:
+        async with settled(entries) as registry:
             sources = registry.state.sources
             assert list(sources) == ["my-bench", "editor-2", "my-bench-2"]
             assert [one.status for one in sources.values()] == ["ready", "ready", "failed"]
@@ -87,9 +87,9 @@ async def test_a_stdio_server_gets_the_session_folder_and_environment(tmp_path: 
     env = [{"name": "BENCH_KEY", "value": "v"}]
     stdio = faulty_entry()
     passed = {"name": "s", "command": stdio["command"], "args": stdio["args"], "env": env, "_meta": None}
-    (entry,) = passed_servers([passed], cwd=tmp_path, carrier=NOBODY)
+    (entry,) = passed_servers([passed], cwd=tmp_path, carrier=UNCONNECTED)
     assert entry.address == f"{stdio['command']} {SCRIPT}"
-    async with taken_in([entry]) as registry:
+    async with settled([entry]) as registry:
         tool = registry.state.tools["s.env"]
         result = await entry.source.call_tool(tool, {"name": "BENCH_KEY"}, LOCAL_CONTEXT)
         assert result.structured_content == {"value": "v", "cwd": str(tmp_path)}
@@ -101,7 +101,7 @@ async def test_a_remote_server_gets_its_headers_and_its_address_hides_secrets(ki
     with http_server("--locked") as address:
         entry = entry_of({"type": kind, "name": "far", "url": f"{address}/{path}?key=s3cret", "headers": headers})
         assert entry.address == f"{address}/{path}"
-        async with taken_in([entry]) as registry:
+        async with settled([entry]) as registry:
             assert registry.state.sources["far"].status is SourceStatus.READY
 
 
@@ -116,7 +116,7 @@ def test_entries_for_the_same_server_have_the_same_identity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wire", "told"),
+    ("wire", "expected"),
     [
         (None, "`command` is missing"),
         ([], "`command` is missing"),
@@ -137,11 +137,11 @@ def test_entries_for_the_same_server_have_the_same_identity() -> None:
         ({"name": "s", "type": ["s3cret"]}, "`type`"),
     ],
 )
-def test_an_invalid_server_entry_fails_with_a_reason_without_secrets(wire: object, told: str) -> None:
+def test_an_invalid_server_entry_fails_with_a_reason_without_secrets(wire: object, expected: str) -> None:
     entry = entry_of(wire)
     assert (entry.status, entry.is_lasting) == (SourceStatus.FAILED, True)
     assert entry.reason is not None
-    assert told in entry.reason
+    assert expected in entry.reason
     assert "s3cret" not in entry.reason
     assert entry.reason.endswith(".")
 
@@ -163,7 +163,7 @@ def test_an_unusable_server_label_is_replaced_by_a_default_name(label: object) -
     )
 )  # fmt: skip
 def test_every_passed_server_gets_one_entry_with_a_unique_name(passed: list[object]) -> None:
-    entries = passed_servers(passed, cwd=CWD, carrier=NOBODY, taken={"editor"})
+    entries = passed_servers(passed, cwd=CWD, carrier=UNCONNECTED, taken={"editor"})
     names = {entry.name for entry in entries}
     assert len(names) == len(entries) == len(passed)
     assert "editor" not in names

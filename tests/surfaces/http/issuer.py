@@ -151,6 +151,6 @@ def segment(part: bytes) -> str:
     return base64.urlsafe_b64encode(part).rstrip(b"=").decode()
 
 
-def written(header: Json, claims: Json) -> str:
+def unsigned_token(header: Json, claims: Json) -> str:
     """Returns an unsigned token."""
     return f"{segment(json.dumps(header).encode())}.{segment(json.dumps(claims).encode())}."

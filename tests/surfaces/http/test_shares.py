@@ -44,7 +44,7 @@ class Library(ScriptedSource):
 
 
 @asynccontextmanager
-async def told_of(here: Here, token: str, *numbers: int) -> AsyncGenerator[list[int]]:
+async def subscribed(here: Here, token: str, *numbers: int) -> AsyncGenerator[list[int]]:
     """Opens a subscription for the block and yields the numbers of the pages that the gateway accepted."""
     uris = [f"toolcrib://library/page://{number}" for number in numbers]
     body = envelope("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
@@ -65,11 +65,11 @@ async def test_a_principal_with_many_subscriptions_makes_room_for_others(
     async with AsyncExitStack() as stack:
         here = await stack.enter_async_context(served_here(tmp_path, crib, auth={"tokens": TOKENS}))
         with anyio.fail_after(DEADLINE_S):
-            assert len(await stack.enter_async_context(told_of(here, BOB, *range(100)))) == 10
-            assert await stack.enter_async_context(told_of(here, ALICE, 1, 2)) == [1, 2]
+            assert len(await stack.enter_async_context(subscribed(here, BOB, *range(100)))) == 10
+            assert await stack.enter_async_context(subscribed(here, ALICE, 1, 2)) == [1, 2]
             assert len(library.watched) == 10, "two that bob watched have ended"
-            assert await stack.enter_async_context(told_of(here, BOB, 200)) == []
-            assert await stack.enter_async_context(told_of(here, ALICE, 3)) == [3]
+            assert await stack.enter_async_context(subscribed(here, BOB, 200)) == []
+            assert await stack.enter_async_context(subscribed(here, ALICE, 3)) == [3]
 
 
 HELLO: Json = {
@@ -81,12 +81,12 @@ HELLO: Json = {
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
-async def begun(client: httpx2.AsyncClient) -> str:
+async def new_session(client: httpx2.AsyncClient) -> str:
     """Starts a session and returns its id."""
     return (await client.post("/mcp", json=HELLO, headers=ACCEPT)).raise_for_status().headers["Mcp-Session-Id"]
 
 
-async def is_there(client: httpx2.AsyncClient, session: str) -> bool:
+async def is_open(client: httpx2.AsyncClient, session: str) -> bool:
     ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
     answer = await client.post("/mcp", json=ping, headers={**ACCEPT, "Mcp-Session-Id": session})
     assert answer.status_code in {200, 404}
@@ -102,14 +102,14 @@ async def test_new_sessions_replace_only_sessions_of_the_same_principal(
         here.client(ALICE) as ada,
         here.client(BOB) as eve,
     ):
-        mine = await begun(ada)
-        used = await begun(eve)
+        mine = await new_session(ada)
+        used = await new_session(eve)
         hers: list[str] = []
         for _ in range(30):
-            hers.append(await begun(eve))
-            assert await is_there(eve, used), "the one that was used last is not the one that has been idle for longest"
-        assert [await is_there(eve, each) for each in hers[-3:]] == [False, True, True]
-        assert await is_there(ada, mine)
+            hers.append(await new_session(eve))
+            assert await is_open(eve, used), "the one that was used last is not the one that has been idle for longest"
+        assert [await is_open(eve, each) for each in hers[-3:]] == [False, True, True]
+        assert await is_open(ada, mine)
 
 
 async def test_a_session_with_an_active_request_is_not_replaced(
@@ -117,7 +117,7 @@ async def test_a_session_with_an_active_request_is_not_replaced(
 ) -> None:
     monkeypatch.setattr(streamable_http, "MAX_SESSIONS_EACH", 1)
     async with served_here(tmp_path) as here, here.client() as client:
-        session = {**ACCEPT, "Mcp-Session-Id": await begun(client)}
+        session = {**ACCEPT, "Mcp-Session-Id": await new_session(client)}
         async with client.stream("GET", "/mcp", headers=session) as listening:
             assert listening.status_code == 200
             assert (await client.post("/mcp", json=HELLO, headers=ACCEPT)).status_code == 503
@@ -132,12 +132,12 @@ async def test_a_principal_without_sessions_can_always_start_one(
         here.client(ALICE) as ada,
         here.client(BOB) as eve,
     ):
-        hers = [await begun(eve) for _ in range(3)]
-        mine = await begun(ada)
+        hers = [await new_session(eve) for _ in range(3)]
+        mine = await new_session(ada)
         for _ in range(10):
-            await begun(eve)
-        assert await is_there(ada, mine)
-        assert not await is_there(eve, hers[0])
+            await new_session(eve)
+        assert await is_open(ada, mine)
+        assert not await is_open(eve, hers[0])
 
 
 @pytest.fixture

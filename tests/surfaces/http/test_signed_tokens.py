@@ -24,7 +24,18 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from tests.servers.launching import faulty_entry
 from tests.surfaces.http.asking import ALICE, TOKENS, Api, problem, served
-from tests.surfaces.http.issuer import AUDIENCE, Issuer, Json, Key, ec_key, ed_key, issuing, rsa_key, segment, written
+from tests.surfaces.http.issuer import (
+    AUDIENCE,
+    Issuer,
+    Json,
+    Key,
+    ec_key,
+    ed_key,
+    issuing,
+    rsa_key,
+    segment,
+    unsigned_token,
+)
 from tests.surfaces.serving import run_tool, text_of
 from tests.waiting import until
 
@@ -63,13 +74,13 @@ def tokens_of(issuer: Issuer, clock: Clock, **more: Any) -> SignedTokens:
     return SignedTokens(settings, IssuerKeys(settings.issuer, settings.jwks_url, clock))
 
 
-async def who(issuer: Issuer, token: str, **more: Any) -> Principal:
+async def authenticated(issuer: Issuer, token: str, **more: Any) -> Principal:
     return await Authenticator(Auth(is_required=True, jwt=settings_of(issuer, **more))).principal([f"Bearer {token}"])
 
 
 @pytest.mark.parametrize("key", [rsa_key("1"), ec_key("1"), ed_key("1")], ids=lambda key: key.algorithm)
 async def test_a_signed_token_authenticates_its_subject(key: Key, issuer: Issuer) -> None:
-    assert await who(issuer, issuer.token(key)) == Principal("dana")
+    assert await authenticated(issuer, issuer.token(key)) == Principal("dana")
 
 
 @pytest.mark.parametrize(
@@ -84,12 +95,12 @@ async def test_a_signed_token_authenticates_its_subject(key: Key, issuer: Issuer
     ],
 )
 async def test_scopes_are_read_from_the_common_claim_formats(claims: Json, scopes: set[str], issuer: Issuer) -> None:
-    assert (await who(issuer, issuer.token(**claims))).scopes == scopes
+    assert (await authenticated(issuer, issuer.token(**claims))).scopes == scopes
 
 
 async def test_the_claims_for_principal_and_scopes_are_configurable(issuer: Issuer) -> None:
     token = issuer.token(email="dana@example.com", roles=["admin"], scope="read")
-    found = await who(issuer, token, principal_claim="email", scope_claim="roles")
+    found = await authenticated(issuer, token, principal_claim="email", scope_claim="roles")
     assert found == Principal("dana@example.com", frozenset({"admin"}))
 
 
@@ -100,27 +111,27 @@ def bad_claims() -> Json:
         "never expires": {"exp": None},
         "expires at no time": {"exp": "soon"},
         "expires at infinity": {"exp": 1e999},
-        "not yet good": {"nbf": now + LEEWAY_S + 60},
-        "for others": {"aud": "https://other.example.com"},
-        "for a longer name": {"aud": f"{AUDIENCE}/more"},
-        "for nobody": {"aud": None},
-        "for a number": {"aud": 7},
-        "of another issuer": {"iss": "https://other.example.com"},
-        "of no issuer": {"iss": None},
-        "of nobody": {"sub": None},
-        "of an empty name": {"sub": ""},
-        "of a number": {"sub": 7},
-        "of the person at this machine": {"sub": "local"},
-        "of a name that obeys": {"sub": "dana\r\nX: y"},
-        "of an endless name": {"sub": "d" * 300},
+        "not yet valid": {"nbf": now + LEEWAY_S + 60},
+        "for a different audience": {"aud": "https://other.example.com"},
+        "for a longer audience": {"aud": f"{AUDIENCE}/more"},
+        "without an audience": {"aud": None},
+        "with a numeric audience": {"aud": 7},
+        "of a different issuer": {"iss": "https://other.example.com"},
+        "without an issuer": {"iss": None},
+        "without a subject": {"sub": None},
+        "with an empty subject": {"sub": ""},
+        "with a numeric subject": {"sub": 7},
+        "with the reserved subject local": {"sub": "local"},
+        "with a line break in the subject": {"sub": "dana\r\nX: y"},
+        "with a long subject": {"sub": "d" * 300},
     }
 
 
 @pytest.mark.parametrize("fault", bad_claims())
 async def test_a_token_with_invalid_claims_is_refused(fault: str, issuer: Issuer) -> None:
-    assert await who(issuer, issuer.token())
+    assert await authenticated(issuer, issuer.token())
     with pytest.raises(Unauthenticated) as refused:
-        await who(issuer, issuer.token(**bad_claims()[fault]))
+        await authenticated(issuer, issuer.token(**bad_claims()[fault]))
     if "expire" not in fault:
         assert refused.value.reason == "claims"
     elif fault == "expired":
@@ -151,19 +162,19 @@ async def test_shared_principals_can_be_allowed_in_the_configuration(issuer: Iss
 
 async def test_a_small_clock_difference_is_accepted(issuer: Issuer) -> None:
     now = int(time.time())
-    assert await who(issuer, issuer.token(exp=now - LEEWAY_S + 20, nbf=now + LEEWAY_S - 20))
+    assert await authenticated(issuer, issuer.token(exp=now - LEEWAY_S + 20, nbf=now + LEEWAY_S - 20))
 
 
 async def test_one_matching_audience_is_sufficient(issuer: Issuer) -> None:
-    assert await who(issuer, issuer.token(aud=["https://other.example.com", AUDIENCE]))
+    assert await authenticated(issuer, issuer.token(aud=["https://other.example.com", AUDIENCE]))
 
 
-def told(issuer: Issuer) -> Json:
+def valid_claims(issuer: Issuer) -> Json:
     return {"iss": issuer.url, "aud": AUDIENCE, "sub": "dana", "exp": int(time.time()) + 300}
 
 
 def with_shared_secret(issuer: Issuer, secret: bytes) -> str:
-    start = written({"alg": "HS256", "kid": "1"}, told(issuer)).rpartition(".")[0]
+    start = unsigned_token({"alg": "HS256", "kid": "1"}, valid_claims(issuer)).rpartition(".")[0]
     return f"{start}.{segment(hmac.new(secret, start.encode(), hashlib.sha256).digest())}"
 
 
@@ -183,29 +194,29 @@ def public_pem() -> bytes:
 STRANGER = "stranger"
 
 FORGED: dict[str, Callable[[Issuer], str]] = {
-    "not signed": lambda issuer: written({"alg": "none", "kid": "1"}, told(issuer)),
-    "not signed, in capitals": lambda issuer: written({"alg": "NONE", "kid": "1"}, told(issuer)),
-    "without a way to sign": lambda issuer: written({"kid": "1"}, told(issuer)),
+    "unsigned": lambda issuer: unsigned_token({"alg": "none", "kid": "1"}, valid_claims(issuer)),
+    "unsigned, in capitals": lambda issuer: unsigned_token({"alg": "NONE", "kid": "1"}, valid_claims(issuer)),
+    "without an algorithm": lambda issuer: unsigned_token({"kid": "1"}, valid_claims(issuer)),
     "signed with the public key as a secret": lambda issuer: with_shared_secret(issuer, public_pem()),
     "signed with the public numbers as a secret": lambda issuer: with_shared_secret(
         issuer, json.dumps(rsa_key("1").jwk).encode()
     ),
-    "signed by another": lambda issuer: issuer.token(rsa_key(STRANGER), headers={"kid": "1"}),
-    "signed with a key that it brings itself": lambda issuer: issuer.token(
+    "signed with an unknown key": lambda issuer: issuer.token(rsa_key(STRANGER), headers={"kid": "1"}),
+    "signed with its own embedded key": lambda issuer: issuer.token(
         rsa_key(STRANGER), headers={"kid": "1", "jwk": rsa_key(STRANGER).jwk}
     ),
-    "signed in another way than it says": lambda issuer: with_parts(
+    "signed with a different algorithm": lambda issuer: with_parts(
         issuer.token(ec_key("1")), header={"alg": "RS256", "kid": "1"}
     ),
-    "with other claims": lambda issuer: with_parts(issuer.token(), claims={**told(issuer), "sub": "root"}),
-    "without its signature": lambda issuer: with_parts(issuer.token(), signature=""),
-    "with more than its parts": lambda issuer: f"{issuer.token()}.more",
-    "that asks for what nobody knows": lambda issuer: issuer.token(headers={"crit": ["magic"], "magic": 1}),
-    "with a key that is a list": lambda issuer: with_parts(issuer.token(), header={"alg": "RS256", "kid": ["1"]}),
-    "with a way to sign that is a list": lambda issuer: with_parts(issuer.token(), header={"alg": ["RS256"]}),
-    "with a header that is a list": lambda issuer: f"{segment(b'[]')}.{segment(b'{}')}.{segment(b'x')}",
-    "with a header that is nested without end": lambda issuer: f"{segment(b'[' * 5_000)}.{segment(b'{}')}.x",
-    "of no form": lambda issuer: "a.b.c",
+    "with changed claims": lambda issuer: with_parts(issuer.token(), claims={**valid_claims(issuer), "sub": "root"}),
+    "without a signature": lambda issuer: with_parts(issuer.token(), signature=""),
+    "with an extra part": lambda issuer: f"{issuer.token()}.more",
+    "with an unknown critical header": lambda issuer: issuer.token(headers={"crit": ["magic"], "magic": 1}),
+    "with a list as key id": lambda issuer: with_parts(issuer.token(), header={"alg": "RS256", "kid": ["1"]}),
+    "with a list as algorithm": lambda issuer: with_parts(issuer.token(), header={"alg": ["RS256"]}),
+    "with a list as header": lambda issuer: f"{segment(b'[]')}.{segment(b'{}')}.{segment(b'x')}",
+    "with a deeply nested header": lambda issuer: f"{segment(b'[' * 5_000)}.{segment(b'{}')}.x",
+    "malformed": lambda issuer: "a.b.c",
     "too long": lambda issuer: with_parts(issuer.token(), claims={"sub": "a" * 20_000}),
 }
 
@@ -213,7 +224,7 @@ FORGED: dict[str, Callable[[Issuer], str]] = {
 @pytest.mark.parametrize("fault", FORGED)
 async def test_a_forged_token_is_refused(fault: str, issuer: Issuer) -> None:
     with pytest.raises(Unauthenticated) as refused:
-        await who(issuer, FORGED[fault](issuer))
+        await authenticated(issuer, FORGED[fault](issuer))
     assert refused.value.reason in {"unknown", "malformed"}
 
 
@@ -224,36 +235,36 @@ async def test_a_signature_by_a_short_key_is_refused(issuer: Issuer) -> None:
     with pytest.warns(jwt.InsecureKeyLengthWarning):
         token = issuer.token(small)
     with pytest.raises(Unauthenticated):
-        await who(issuer, token)
+        await authenticated(issuer, token)
 
 
 async def test_a_key_is_used_only_for_its_declared_purpose_and_algorithm(issuer: Issuer) -> None:
     issuer.keys = [{**rsa_key("1").jwk, "use": "enc"}]
     with pytest.raises(Unauthenticated):
-        await who(issuer, issuer.token())
+        await authenticated(issuer, issuer.token())
     issuer.keys = [{**rsa_key("1").jwk, "alg": "RS512"}]
     with pytest.raises(Unauthenticated):
-        await who(issuer, issuer.token())
+        await authenticated(issuer, issuer.token())
     issuer.keys = [{"kty": "oct", "k": "c2VjcmV0", "kid": "1"}, {"kty": "?"}, {"kid": "1"}, rsa_key("1").jwk]
-    assert await who(issuer, issuer.token())
+    assert await authenticated(issuer, issuer.token())
 
 
 async def test_a_token_without_a_key_id_uses_the_only_key(issuer: Issuer) -> None:
     with pytest.raises(Unauthenticated):
-        await who(issuer, issuer.token(headers={"kid": None}))
+        await authenticated(issuer, issuer.token(headers={"kid": None}))
     issuer.keys = [rsa_key("1").jwk]
-    assert await who(issuer, issuer.token(headers={"kid": None}))
+    assert await authenticated(issuer, issuer.token(headers={"kid": None}))
 
 
 async def test_a_token_without_the_required_scopes_is_refused(issuer: Issuer) -> None:
     with pytest.raises(InsufficientScope) as refused:
-        await who(issuer, issuer.token(scope="read"), required_scopes=("read", "tools"))
+        await authenticated(issuer, issuer.token(scope="read"), required_scopes=("read", "tools"))
     assert refused.value.needed == ("read", "tools")
-    assert await who(issuer, issuer.token(scope="tools read"), required_scopes=("read", "tools"))
+    assert await authenticated(issuer, issuer.token(scope="tools read"), required_scopes=("read", "tools"))
 
 
 async def test_keys_are_discovered_only_from_metadata_that_matches_the_issuer(issuer: Issuer) -> None:
-    assert await who(issuer, issuer.token(), jwks_url=None)
+    assert await authenticated(issuer, issuer.token(), jwks_url=None)
     impostor = f"{issuer.url}/"
     with pytest.raises(KeysUnavailable):
         await SignedTokens(Jwt(impostor, (AUDIENCE,))).principal(issuer.token(iss=impostor))
@@ -291,14 +302,14 @@ async def test_a_revoked_key_is_refused_after_the_keys_are_refreshed(issuer: Iss
 
 BAD_ANSWERS: dict[str, tuple[int, bytes]] = {
     "fails": (500, b"no"),
-    "is gone": (404, b'{"keys": []}'),
+    "is missing": (404, b'{"keys": []}'),
     "redirects": (302, b""),
-    "is no JSON": (200, b"<html>"),
-    "is no object": (200, b"[]"),
+    "is not JSON": (200, b"<html>"),
+    "is not an object": (200, b"[]"),
     "has no keys": (200, b"{}"),
-    "has keys that are none": (200, b'{"keys": {"1": 2}}'),
-    "has no key at all": (200, b'{"keys": []}'),
-    "is nested without end": (200, b"[" * 200_000),
+    "has invalid keys": (200, b'{"keys": {"1": 2}}'),
+    "has an empty list of keys": (200, b'{"keys": []}'),
+    "is deeply nested": (200, b"[" * 200_000),
     "is huge": (200, b'{"keys": [' + b" " * MAX_BYTES + b"]}"),
     "is not UTF-8": (200, b'{"keys": ["\xff"]}'),
 }
@@ -374,27 +385,30 @@ def jwt_settings(issuer: Issuer, **more: Any) -> Json:
 
 
 @pytest.fixture(scope="module")
-def standing() -> Generator[Issuer]:
+def shared_issuer() -> Generator[Issuer]:
     with issuing() as issuer:
         yield issuer
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory, standing: Issuer) -> Generator[Api]:
+def api(tmp_path_factory: pytest.TempPathFactory, shared_issuer: Issuer) -> Generator[Api]:
     """A gateway that accepts configured tokens, and signed tokens with the scope `tools`."""
-    auth = {"tokens": TOKENS, "jwt": jwt_settings(standing, required_scopes=["tools"])}
+    auth = {"tokens": TOKENS, "jwt": jwt_settings(shared_issuer, required_scopes=["tools"])}
     with served(tmp_path_factory.mktemp("signed"), auth=auth, bench=faulty_entry()) as api:
         yield api
 
 
-async def test_a_refused_token_gets_a_reason_and_a_metadata_url(api: Api, standing: Issuer) -> None:
-    assert (await api.ask("list", standing.token(scope="tools"))).status_code == 200
+async def test_a_refused_token_gets_a_reason_and_a_metadata_url(api: Api, shared_issuer: Issuer) -> None:
+    assert (await api.ask("list", shared_issuer.token(scope="tools"))).status_code == 200
     assert (await api.ask("list", ALICE)).status_code == 200
     metadata_url = f'resource_metadata="{api.base}/.well-known/oauth-protected-resource/mcp"'
     for token, error in (
         (None, None),
-        (standing.token(scope="tools", exp=1), 'error_description="This token has expired."'),
-        (standing.token(scope="tools", aud="x"), 'error_description="This token was issued for a different audience."'),
+        (shared_issuer.token(scope="tools", exp=1), 'error_description="This token has expired."'),
+        (
+            shared_issuer.token(scope="tools", aud="x"),
+            'error_description="This token was issued for a different audience."',
+        ),
     ):
         answer = await api.ask("list", token)
         assert answer.status_code == 401
@@ -402,7 +416,7 @@ async def test_a_refused_token_gets_a_reason_and_a_metadata_url(api: Api, standi
         assert metadata_url in challenge
         assert 'scope="tools"' in challenge
         assert error is None or error in challenge
-    lacking = await api.ask("list", standing.token())
+    lacking = await api.ask("list", shared_issuer.token())
     assert (lacking.status_code, problem(lacking)["code"]) == (403, "FORBIDDEN")
     challenge = lacking.headers["www-authenticate"]
     assert 'error="insufficient_scope"' in challenge
@@ -410,14 +424,14 @@ async def test_a_refused_token_gets_a_reason_and_a_metadata_url(api: Api, standi
     assert metadata_url in challenge
 
 
-async def test_the_protected_resource_metadata_follows_rfc_9728(api: Api, standing: Issuer) -> None:
+async def test_the_protected_resource_metadata_follows_rfc_9728(api: Api, shared_issuer: Issuer) -> None:
     async with api.client() as client:
         for path, resource in (("", api.base), ("/mcp", f"{api.base}/mcp")):
             answer = await client.get(f"/.well-known/oauth-protected-resource{path}")
             assert answer.headers["access-control-allow-origin"] == "*"
             assert answer.json() == {
                 "resource": resource,
-                "authorization_servers": [standing.url],
+                "authorization_servers": [shared_issuer.url],
                 "bearer_methods_supported": ["header"],
                 "resource_name": "Toolcrib",
                 "scopes_supported": ["tools"],
