@@ -405,7 +405,7 @@ class TestTheProgram:
         lists = [told.tools(number) for number in range(4)]
         assert lists == [["mcp__crib__call_tool", "mcp__crib__read_section"]] * 4
 
-    async def test_calls_of_the_last_allowed_turn_are_run_and_no_further_request_is_sent(self) -> None:
+    async def test_calls_of_the_last_allowed_turn_run_without_a_further_request(self) -> None:
         work, session = Work(), Toolcrib().session()
         again = Turn(calls=(call("add", a=1, b=2),))
         async with AnthropicServer(lambda _: again) as server, adapter(server) as claude:

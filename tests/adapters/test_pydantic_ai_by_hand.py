@@ -239,7 +239,7 @@ async def test_an_approver_is_asked_about_the_exact_call_during_the_run(says: bo
 # -- terminals --------------------------------------------------------------------------------------------------------
 
 
-async def test_terminals_left_open_by_a_run_end_with_it_and_not_with_a_parallel_run() -> None:
+async def test_open_terminals_of_a_run_end_with_it_but_not_with_others() -> None:
     editor = editor_with()
     serving = calling("run_command", command="serve", background=True)
     toolset = toolset_of(editor, *catalog_of(ALL).tools, approver=FixedApprover().of)
@@ -272,7 +272,7 @@ async def test_terminals_left_open_by_a_run_end_with_it_and_not_with_a_parallel_
     ],
     ids=["it lists", "it lists and can more", "it lists nothing", "it does not list", "it offers nothing"],
 )
-async def test_a_toolset_from_an_editor_has_its_listed_tools_or_those_of_its_capabilities(
+async def test_a_toolset_from_an_editor_has_its_listed_or_protocol_tools(
     offer: ClientOffer, catalog: list[ToolDescriptor], names: list[str]
 ) -> None:
     editor = editor_with(offer)

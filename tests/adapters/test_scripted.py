@@ -36,7 +36,7 @@ def add(a: int, b: int) -> int:
 
 
 @pytest.mark.anyio
-async def test_a_script_in_a_file_runs_in_a_loop_with_the_file_as_model_name(tmp_path: Path) -> None:
+async def test_a_script_file_runs_in_a_loop_as_a_named_model(tmp_path: Path) -> None:
     script = tmp_path / "sum.json"
     calls = [{"name": "add", "arguments": {"a": 2, "b": 3}}]
     script.write_text(json.dumps([{"text": "Let me see.", "calls": calls}, {"text": "5"}]))

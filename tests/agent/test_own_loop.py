@@ -100,7 +100,7 @@ async def test_requesting_an_unknown_tool_is_refused_with_a_suggestion() -> None
     assert "functions.add" in str(raised.value.hints)
 
 
-async def test_a_tool_with_the_name_of_an_operation_is_given_only_without_that_operation() -> None:
+async def test_a_tool_named_like_an_operation_is_given_only_without_it() -> None:
     session = shop()
     own = session.tool_of(session.add(add, name="list"))
     with pytest.raises(InvalidTool):

@@ -668,7 +668,7 @@ def test_deleted_operations_are_erased_from_the_file_while_another_process_reads
     assert [line["query"] for line in lines(path)] == [*(f"query {n}" for n in range(0, 300, 3)), "written on"]
 
 
-def test_a_reader_with_an_open_snapshot_keeps_a_copy_and_the_command_reports_it(path: Path) -> None:
+def test_deleted_data_in_an_open_snapshot_of_a_reader_is_reported(path: Path) -> None:
     with AuditReader(path) as reader, reader.snapshot():
         assert reader.last_id()
         record(path, {"query": CANARY})
@@ -725,7 +725,7 @@ def test_truncated_principal_and_tool_names_are_deleted_by_their_full_names(path
     assert len(traces(path)) == 3
 
 
-def test_the_number_of_deleted_traces_is_reported_even_if_the_file_cannot_be_rewritten(
+def test_deletions_are_reported_even_if_the_file_cannot_be_rewritten(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: AuditFile) -> bool:

@@ -113,7 +113,7 @@ def test_servers_move_behind_the_gateway_and_the_client_has_only_the_gateway(cli
 
 
 @pytest.mark.parametrize("client", FILES)
-def test_a_client_without_servers_gets_the_gateway_and_a_hint_where_to_add_them(client: str, home: Home) -> None:
+def test_a_client_without_servers_gets_the_gateway_and_a_hint(client: str, home: Home) -> None:
     told = said(install(client, "--yes"))
     assert [*home.servers(client)] == ["toolcrib"]
     assert home.served == {}
@@ -462,7 +462,7 @@ def test_servers_added_to_a_project_later_move_to_the_same_file(home: Home, monk
     assert [*served] == ["git", "tracker"]
 
 
-def test_a_project_that_serves_a_file_outside_of_it_is_warned_about_local_paths(home: Home) -> None:
+def test_a_project_entry_for_a_file_outside_warns_about_local_paths(home: Home) -> None:
     file = project_file("cursor", git=GIT)
     told = said(install("cursor", "--scope", "project", "--yes", "-c", "../mine.json"))
     assert "it contains paths of this machine" in told

@@ -44,9 +44,7 @@ def test_a_written_schema_that_agrees_with_its_function_passes(tmp_path: Path) -
         ),
     ],
 )
-def test_a_module_that_exits_or_a_plugin_that_cannot_be_created_is_a_finding(
-    tmp_path: Path, code: str, problem: str
-) -> None:
+def test_an_exiting_module_and_a_plugin_that_fails_are_findings(tmp_path: Path, code: str, problem: str) -> None:
     status, (told,) = linted(tmp_path, code)
     assert (status, told[: len(problem)]) == (1, problem)
 
@@ -116,7 +114,7 @@ def test_configured_tool_metadata_is_checked_against_the_servers(tmp_path: Path)
     assert toolcrib("lint", fine, "--rule", "configuration-slip").code == 0
 
 
-def test_an_unusable_definition_is_a_note_for_a_server_and_an_error_for_the_configuration(tmp_path: Path) -> None:
+def test_an_unusable_definition_is_an_error_only_in_the_configuration(tmp_path: Path) -> None:
     env = {"BLOCK_SIZE": "${env:TOOLCRIB_TEST_NOT_SET}"}
     disk: dict[str, Any] = {"command": ["df"], "env": env, "description": "Free room.", "input_schema": {}}
     declared = {"ops": {"tools": {"disk": disk}}}

@@ -67,9 +67,7 @@ def test_pins_are_listed_with_version_author_and_origin(shop: Shop) -> None:
     assert (again.code, again.out.splitlines()) == (0, ["     2  as pinned", "There is nothing to pin."])
 
 
-def test_the_author_of_a_pin_is_the_system_user_or_a_uid_without_a_name(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_author_of_a_pin_is_the_user_name_or_the_uid(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody() -> str:
         raise KeyError("getpwuid(): uid not found: 4711")
 
@@ -121,9 +119,7 @@ def test_sources_patterns_and_ids_select_what_is_pinned(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("word", "meant"), [("shp", "shop"), ("shop.serch_orders", "shop.search_orders")])
-def test_a_name_without_a_match_is_an_error_with_a_suggestion_and_pins_nothing(
-    word: str, meant: str, shop: Shop
-) -> None:
+def test_an_unmatched_name_pins_nothing_and_gets_a_suggestion(word: str, meant: str, shop: Shop) -> None:
     ended = pin(shop, "shop.refund", word, "--yes", "--json")
     assert (ended.code, ended.json["error"]["code"]) == (1, "NOT_FOUND")
     assert f"Did you mean `{meant}`?" in ended.json["error"]["message"]

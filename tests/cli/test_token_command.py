@@ -54,9 +54,7 @@ def test_the_entry_is_written_and_comments_and_other_tokens_are_preserved(tmp_pa
 
 
 @pytest.mark.parametrize("text", [None, "{", '{"toolcrib": {"auth": {"tokens": {}}}}'])
-def test_a_file_that_cannot_take_an_entry_is_unchanged_and_no_token_is_printed(
-    text: str | None, tmp_path: Path
-) -> None:
+def test_no_token_is_printed_if_the_file_cannot_take_an_entry(text: str | None, tmp_path: Path) -> None:
     config = tmp_path / "mcp.json"
     if text is not None:
         config.write_text(text)

@@ -194,7 +194,7 @@ async def test_a_list_with_a_query_shows_matches_within_its_path(ask: Ask) -> No
 
 
 @pytest.mark.holds("list.limit", "list.limit.default", "list.limit.most", "list.cursor", "list.all-nodes")
-async def test_a_list_shows_all_nodes_and_ten_tools_by_default_and_at_most_fifty_entries(ask: Ask) -> None:
+async def test_a_list_has_all_nodes_ten_tools_and_at_most_fifty_entries(ask: Ask) -> None:
     def sizes(pages: list[Json]) -> list[tuple[int, int]]:
         return [(len(page["nodes"]), len(page["tools"])) for page in pages]
 

@@ -224,7 +224,7 @@ def test_intervals_of_the_same_queries_are_deterministic() -> None:
 # -- categories and mistakes ------------------------------------------------------------------------------------------
 
 
-def test_categories_are_sorted_by_quality_and_a_query_counts_in_each_of_its_own() -> None:
+def test_categories_are_sorted_worst_first_and_may_share_a_query() -> None:
     pages = {"good": ["a"], "bad": ["x", "a"], "empty": list[str]()}
     queries = [
         judged("good", "a", category="mail"),

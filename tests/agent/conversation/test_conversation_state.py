@@ -76,7 +76,7 @@ def test_each_turn_is_followed_by_the_answers_to_its_calls_in_order(events: list
     assert all((call.id, call.name) == (answer.call_id, answer.name) for call, answer in state.finished_calls)
 
 
-def test_answers_are_in_the_order_of_the_calls_even_if_they_arrive_out_of_order() -> None:
+def test_answers_that_arrive_out_of_order_are_in_the_order_of_calls() -> None:
     half = after(BEGAN, BOTH, CallAnswered(SECOND))
     assert half.open_calls == (ONE,)
     assert half.answered == (SECOND,)

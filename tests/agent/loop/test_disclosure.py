@@ -187,7 +187,7 @@ async def test_a_subsection_can_be_read_in_the_turn_that_opens_its_section(way: 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("order", [0, 1], ids=["section-first", "tool-first"])
-async def test_a_tool_called_in_the_turn_that_opens_its_section_is_refused_until_the_next(
+async def test_a_tool_cannot_be_called_in_the_turn_that_opens_its_section(
     way: Way, order: int, watched: Watched
 ) -> None:
     ran: list[int] = []
@@ -287,7 +287,7 @@ async def test_the_second_of_two_tools_with_one_name_is_skipped_and_reported(
     assert {tool.description for tool in tools} == {"Say it once."}
 
 
-async def test_a_tool_with_the_name_of_an_operation_runs_if_the_operation_is_not_offered(watched: Watched) -> None:
+async def test_a_tool_named_like_an_operation_runs_if_that_is_not_offered(watched: Watched) -> None:
     def read_section(section_key: str) -> str:
         """Read a section of a book."""
         return f"the book's {section_key}"
@@ -408,7 +408,7 @@ async def test_operations_are_offered_if_the_loop_is_configured_with_them(watche
     [("expand_tool", {"tool_id": "functions.weather"}), ("search_tools", {"query": "weather", "detail_level": "full"})],
     ids=["expanded", "searched-in-full"],
 )
-async def test_a_tool_shown_in_full_by_an_operation_can_be_called_with_every_delivery(
+async def test_a_tool_shown_in_full_is_callable_with_every_delivery(
     way: Way, shown_by: tuple[str, object], watched: Watched
 ) -> None:
     crib, asked = catalog()
@@ -474,9 +474,7 @@ async def test_a_section_tool_that_the_principal_may_not_see_is_not_offered(way:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_a_section_function_that_the_policy_hides_is_not_offered_but_the_section_is_read(
-    way: Way, watched: Watched
-) -> None:
+async def test_a_section_can_be_read_without_a_function_that_the_policy_hides(way: Way, watched: Watched) -> None:
     crib = Toolcrib(policy=Rules((Rule(Access.HIDDEN, tools=("*.multiply",)),), Access.CALL))
     template = PromptTemplate[str]("tests", "policy", [closed("all", multiply, add)])
     adapter = way.adapter(plays([read("all")], [("multiply", {"a": 1, "b": 1})], call("add", a=1, b=2), "done"))
@@ -491,7 +489,7 @@ async def test_a_section_function_that_the_policy_hides_is_not_offered_but_the_s
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_a_tool_of_an_open_section_is_not_added_again_by_a_second_section(way: Way, watched: Watched) -> None:
+async def test_a_tool_in_two_open_sections_is_added_once(way: Way, watched: Watched) -> None:
     crib, asked = catalog()
     weather = "functions.weather"
     shown = MarkdownSection("Shown", "shown", "Look.", tools=(weather,))

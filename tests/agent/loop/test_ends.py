@@ -206,9 +206,7 @@ async def test_a_tool_that_hangs_is_answered_with_an_error_at_the_time_limit(wat
 
 
 @pytest.mark.parametrize("timeout_s", [None, 300.0])
-async def test_a_timeout_error_of_an_adapter_is_not_the_time_limit_of_the_loop(
-    timeout_s: float | None, watched: Watched
-) -> None:
+async def test_a_timeout_error_of_an_adapter_is_raised_unchanged(timeout_s: float | None, watched: Watched) -> None:
     def answer(request: ModelRequest) -> ModelTurn:
         raise TimeoutError("the adapter's own")
 
@@ -258,7 +256,7 @@ async def test_the_number_of_restarts_is_limited_and_the_next_evaluation_continu
     assert {tool.name for tool in adapter.requests[-1].tools} == {"read_section", *(f"tool{at}" for at in range(12))}
 
 
-async def test_without_a_main_loop_a_restart_raises_an_error_with_the_sections_to_open(watched: Watched) -> None:
+async def test_without_a_main_loop_a_restart_raises_the_sections_to_open(watched: Watched) -> None:
     session = watched.session()
     with pytest.raises(VisibilityExpansionRequired) as raised:
         await RESTART.adapter(plays([read("s1"), read("s0")])).evaluate(many(2), session=session)
@@ -354,7 +352,7 @@ async def test_a_broken_stream_is_discarded_and_requested_again(watched: Watched
 
 
 @pytest.mark.parametrize(("stop", "error"), [(Stop.REFUSED, ProviderFailed), (Stop.LENGTH, BudgetExceeded)])
-async def test_a_refused_or_truncated_answer_is_an_error_and_is_not_in_the_next_request(
+async def test_a_refused_or_truncated_answer_is_an_error_and_is_not_sent_again(
     stop: Stop, error: type[ToolcribError], watched: Watched
 ) -> None:
     session = watched.session()

@@ -73,7 +73,7 @@ def test_a_failed_call_records_only_its_error_type(told: dict[str, Any]) -> None
     assert max(len(span["name"]) for span in calls) < 100
 
 
-def test_the_span_of_a_turn_covers_retries_and_has_the_type_of_the_last_error(told: dict[str, Any]) -> None:
+def test_a_turn_span_covers_retries_and_has_the_last_error_type(told: dict[str, Any]) -> None:
     first, last = named(told["spans"]["fails"], "chat script")
     assert (first["status"], first["about"]["gen_ai.usage.cache_read.input_tokens"]) == ("UNSET", 4)
     assert (last["status"], last["about"]["error.type"], last["said"]) == ("ERROR", "PROVIDER_FAILED", [None])

@@ -92,7 +92,7 @@ def test_headings_have_at_most_six_levels() -> None:
     assert text(section).endswith("\n\n###### Around\n\n###### Deepest")
 
 
-def test_a_summary_ends_with_a_hint_how_to_read_the_section_and_hides_the_rest() -> None:
+def test_a_summary_hides_the_section_and_says_how_to_read_it() -> None:
     child = MarkdownSection("API", "api", "Calls.", tools=["web.call"])
     guide = MarkdownSection("Guide", "guide", "All.", "In short.", SUMMARY, ["web.read"], [child])
     rendered = prompt(guide).render(NOTHING_SAID)
@@ -228,7 +228,7 @@ def test_an_empty_category_is_shown_as_having_no_tools() -> None:
     assert shown == "# Attic\n\nThere are currently no tools in the category attic."
 
 
-def test_a_category_needs_a_catalog_only_if_it_has_no_summary_of_its_own() -> None:
+def test_a_category_needs_a_catalog_unless_it_has_a_summary() -> None:
     with pytest.raises(InvalidPrompt, match="`git` shows a category"):
         prompt(CatalogSection("Git", "git", ("git",))).render(NOTHING_SAID)
     rendered = prompt(CatalogSection("Git", "git", ("git",), "Own words.")).render(NOTHING_SAID)

@@ -97,7 +97,7 @@ def test_a_file_that_changed_since_it_was_read_is_not_overwritten(file: Path) ->
     assert file.read_text() == "somebody else's"
 
 
-def test_a_file_that_was_created_or_deleted_since_it_was_read_is_not_overwritten(file: Path) -> None:
+def test_a_file_created_or_deleted_since_reading_is_not_overwritten(file: Path) -> None:
     gone, new = replaced(file, "{}"), replaced(file.with_name("new"), "{}")
     file.unlink()
     new.path.write_text("somebody else's")
@@ -141,7 +141,7 @@ def test_a_file_that_is_not_utf8_is_refused(file: Path) -> None:
         _ = read(file).text
 
 
-def test_a_read_only_file_is_refused_with_a_hint_at_the_target_of_a_symlink(file: Path) -> None:
+def test_a_read_only_file_is_refused_with_a_hint_at_symlink_targets(file: Path) -> None:
     file.chmod(0o444)
     (link := file.with_name("link.json")).symlink_to(file)
     with pytest.raises(InvalidConfig, match="the file is read-only"):

@@ -30,7 +30,7 @@ def test_running_as_a_module_gives_the_program_next_to_the_interpreter() -> None
     assert b"serve" in subprocess.run([*command, "--help"], capture_output=True, check=True).stdout
 
 
-def test_the_shared_command_is_toolcrib_or_uvx_for_an_installation_from_a_package_index(
+def test_the_shared_command_is_toolcrib_or_uvx_for_a_published_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert shared_command(sys.prefix) == ("toolcrib",)

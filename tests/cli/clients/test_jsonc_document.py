@@ -76,7 +76,7 @@ def test_a_duplicate_key_is_not_changed() -> None:
         changed('{"a": 1, "a": 2}', a=None)
 
 
-def test_the_raw_text_of_a_value_includes_its_comments_and_is_indented_by_two() -> None:
+def test_raw_values_include_their_comments_and_are_indented_by_two() -> None:
     text = '{\n\t"s": {\n\t\t"git": {\n\t\t\t"args": [\n\t\t\t\t"x" // why\n\t\t\t]\n\t\t}\n\t}\n}'
     assert JsoncDocument(text).raw(("s", "git")) == '{\n  "args": [\n    "x" // why\n  ]\n}'
     assert JsoncDocument(text).raw(("s", "other")) is None
@@ -204,7 +204,7 @@ def comments(text: str) -> list[str]:
 
 
 @given(data=st.data(), outer=OBJECTS, inner=OBJECTS, changes=st.dictionaries(KEYS, st.none() | VALUES, max_size=4))
-def test_every_change_to_any_document_has_its_effect_and_preserves_comments_outside_replaced_values(
+def test_any_change_has_its_effect_and_preserves_comments_outside_replaced_values(
     data: st.DataObject, outer: dict[str, Any], inner: dict[str, Any], changes: dict[str, Any]
 ) -> None:
     value = {**outer, "s": inner}

@@ -116,7 +116,7 @@ def test_each_scope_has_its_own_gateway_name_and_configuration_file(tmp_path: Pa
     assert elsewhere != files[Scope.LOCAL]
 
 
-def test_a_project_entry_refers_to_a_file_in_the_project_by_a_relative_path() -> None:
+def test_a_project_entry_names_its_file_relative_to_the_workspace() -> None:
     project = CLIENTS["vscode"].project
     assert project is not None
     file = FOLDER / ".vscode" / "mcp.json"

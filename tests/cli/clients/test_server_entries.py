@@ -138,7 +138,7 @@ def test_a_server_with_the_same_meaning_in_toolcrib_can_be_moved(client: str, en
         ("zed", {"command": {"path": "x", "args": []}}, "command: must be a string"),
     ],
 )
-def test_a_server_whose_meaning_would_change_is_not_moved_and_the_reason_is_given(
+def test_a_server_whose_meaning_would_change_is_not_movable_with_a_reason(
     client: str, entry: object, reason: str
 ) -> None:
     assert reason in (why_not(client, entry) or "it could be moved")
@@ -184,7 +184,7 @@ def test_the_gateway_entry_has_the_form_that_its_client_reads(client: str, extra
     assert entry == {"command": "/bin/toolcrib", "args": ["serve", "/m.json"], **extra}
 
 
-def test_keys_added_to_the_gateway_entry_are_preserved_and_keys_that_disable_it_are_removed() -> None:
+def test_the_gateway_entry_keeps_added_keys_but_not_those_that_disable_it() -> None:
     old: dict[str, Any] = {
         "url": "http://127.0.0.1:8808/mcp",
         "headers": {},

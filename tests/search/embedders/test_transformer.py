@@ -21,7 +21,7 @@ def opened(folder: Path) -> Embedder:
     return open_embedder(ModelFolder(folder))
 
 
-def test_the_vector_of_a_text_is_the_mean_of_its_tokens_independent_of_the_batch(tmp_path: Path) -> None:
+def test_the_vector_of_a_text_is_its_token_mean_in_any_batch(tmp_path: Path) -> None:
     embedder = opened(transformer_folder(tmp_path / "tiny"))
     assert (embedder.dim, embedder.is_local) == (3, True)
     rows = embedder.embed_documents(["read file", "send mail " * 10, "mail", ""])
