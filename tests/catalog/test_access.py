@@ -303,7 +303,7 @@ def test_a_rule_can_show_a_tool_of_an_otherwise_hidden_source(tools: tuple[str, 
     assert not may_show(hidden, "git")
 
 
-def test_a_rule_for_a_different_source_or_path_shows_no_tool_of_a_hidden_source() -> None:
+def test_a_rule_for_a_different_source_or_path_does_not_show_a_tool() -> None:
     def shows(**conditions: Any) -> bool:
         return may_show(Rules((Rule(Access.CALL, tools=("git.push",), **conditions),), Access.HIDDEN), "git")
 

@@ -56,7 +56,7 @@ def known_as(tool_id: str, *aliases: str, **more: Any) -> Tool:
 # -- contents ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_entry_is_an_id_or_an_id_pattern_or_a_name_or_alias() -> None:
+def test_an_entry_matches_tools_by_id_pattern_name_or_alias() -> None:
     tools = (known_as("git.log"), known_as("git.push"), known_as("hg.log"), known_as("svn.show", "history"))
 
     assert held(ToolBundle("b", required=("git.log",)), *tools) == {"git.log"}
@@ -76,7 +76,7 @@ def test_an_empty_bundle_shows_no_tools_and_lacks_none() -> None:
     assert session.resolve() == Resolution("none", (), (), (), ())
 
 
-def test_a_bundle_contains_the_entries_of_directly_and_indirectly_included_bundles() -> None:
+def test_a_bundle_contains_the_entries_of_all_included_bundles() -> None:
     bundles = Bundles(
         [
             ToolBundle("all", optional=("web.fetch",), includes=("both",)),
@@ -204,7 +204,7 @@ def test_answers_within_a_bundle_equal_answers_over_a_catalog_with_only_its_tool
     st.lists(st.sampled_from(["a", "b", ".", "*", "?", "[ab]", "[!a]"]), min_size=1, max_size=6).map("".join),
     st.sampled_from(["a", "ab", "ba"]),
 )
-def test_a_source_without_tools_is_visible_exactly_when_an_entry_could_match_its_tools(entry: str, source: str) -> None:
+def test_a_source_without_tools_is_visible_if_an_entry_could_match_it(entry: str, source: str) -> None:
     assume("." in entry or not entry.isalpha())
     names = ("".join(letters) for length in range(6) for letters in itertools.product("ab.", repeat=length))
     could = any(fnmatchcase(f"{source}.{name}", entry) for name in names)
@@ -318,7 +318,7 @@ def test_a_misspelt_entry_suggests_the_closest_tool_unless_it_is_hidden() -> Non
     assert (hidden.why, hidden.diagnosis) == ("not found", meant)
 
 
-def test_a_tool_of_a_failed_source_is_missing_unless_a_different_source_has_it() -> None:
+def test_a_name_from_a_failed_source_resolves_to_a_different_source() -> None:
     registry = registry_of(tool("git.log"), tool("hg.log"))
     lost = replace(registry.state.sources["git"], status=SourceStatus.FAILED, reason="Gone.", is_lasting=True)
     registry.register_source(lost)
@@ -417,7 +417,7 @@ async def test_a_session_with_a_bundle_only_gives_access_to_tools_of_the_bundle(
     assert "git.push" in crib.view(ADA).tools
 
 
-def test_a_session_without_a_bundle_shows_all_tools_and_an_unknown_bundle_is_refused() -> None:
+def test_a_session_without_a_bundle_is_unrestricted_and_an_unknown_one_is_refused() -> None:
     crib = crib_of(tool("git.log"))
     crib.add_bundle(ToolBundle("history"))
 

@@ -124,9 +124,7 @@ def test_a_variable_is_available_if_it_is_set_and_not_empty(monkeypatch: pytest.
     assert VariableSet("TOOLCRIB_TEST_4B").why_missing(1) is None
 
 
-def test_a_file_or_folder_is_available_if_it_exists_and_its_path_is_not_revealed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_is_available_if_it_exists_and_is_not_revealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     assert PathExists(str(tmp_path)).why_missing(1) is None
@@ -224,7 +222,7 @@ def test_only_capabilities_that_tools_need_are_checked_and_only_on_demand() -> N
     assert len(looks) == 1
 
 
-def test_a_result_is_cached_for_its_lifetime_and_a_missing_one_for_a_shorter_one() -> None:
+def test_a_positive_result_is_cached_longer_than_a_negative_one() -> None:
     said, looks = list[str](), list[str]()
     bench = Bench(Quick(said, looks), lifetime_s=60, missing_lifetime_s=5)
     assert bench.look() is None
@@ -259,7 +257,7 @@ def test_a_quick_check_runs_immediately_and_a_slow_check_in_a_daemon_thread() ->
     assert ran_in[0].daemon, "it must not keep the program from ending"
 
 
-def test_a_capability_is_missing_until_its_first_check_answers_and_is_then_published() -> None:
+def test_a_capability_is_missing_until_its_first_check_answers() -> None:
     slow = Slow(may_answer=False)
     bench = Bench(OwnCheck(slow), remedy="Buy one.")
     assert bench.look() == "It needs `it`: Toolcrib is still checking for it. Try again in a moment."
@@ -313,9 +311,7 @@ def test_a_repeated_check_that_hangs_counts_as_missing_after_its_deadline() -> N
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_a_check_that_raises_counts_as_missing_and_only_the_log_has_the_details(
-    quick: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_check_that_raises_counts_as_missing_and_is_logged(quick: bool, caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> bool:
         raise OSError("the secret of the vault")
 

@@ -41,7 +41,7 @@ from toolcrib.testing.scripted_source import ScriptedSource
 pytestmark = pytest.mark.anyio
 
 COMMIT = tool("git.commit", "Records changes.", properties={"message": {"type": "string"}}, required=("message",))
-WORDED = replace(COMMIT, description="Records changes, and tells nobody.")
+WORDED = replace(COMMIT, description="Records changes, and informs no one.")
 WIDER = tool("git.commit", "Records changes.", properties={"message": {"type": "string"}})
 NARROWER = tool(
     "git.commit",
@@ -274,7 +274,7 @@ async def call(catalog: Catalog, handle: str) -> None:
     await Runner().call_tool(catalog.view, handle, {"message": "hello"}, CallContext(LOCAL))
 
 
-async def test_a_call_of_a_pinned_tool_runs_the_tool_that_its_source_now_offers(store: PinStore) -> None:
+async def test_a_call_of_a_pinned_tool_runs_the_current_tool_of_its_source(store: PinStore) -> None:
     async with opened(store, COMMIT) as catalog:
         await catalog.approve()
         await catalog.offer(WORDED)
@@ -287,7 +287,7 @@ async def test_a_call_of_a_pinned_tool_runs_the_tool_that_its_source_now_offers(
         assert catalog.source.calls == [("commit", {"message": "hello"})]
 
 
-async def test_an_older_handle_is_accepted_only_if_the_policy_allows_it_and_its_calls_are_valid(
+async def test_an_older_handle_is_accepted_only_for_valid_calls_and_if_allowed(
     store: PinStore,
 ) -> None:
     async with opened(store, COMMIT) as catalog:

@@ -101,7 +101,7 @@ async def test_a_failed_source_is_listed_again_and_keeps_its_tools_meanwhile(
         assert registry.state.tools == {"bench.saw": SAW}
 
         source.failure = None
-        await until(lambda: status(registry) is SourceStatus.READY, "it is listed again, told of no change")
+        await until(lambda: status(registry) is SourceStatus.READY, "it is listed again without a notification")
         entry = registry.state.sources["bench"]
         assert (entry.title, entry.reason) == ("The bench", None)
 
@@ -209,7 +209,7 @@ class Addressing(Titled):
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-async def test_a_title_or_summary_that_addresses_the_model_is_hidden_unless_the_source_is_trusted(
+async def test_a_title_that_addresses_the_model_is_hidden_for_an_untrusted_source(
     trusted: bool,
 ) -> None:
     registry = ToolRegistry()

@@ -201,7 +201,7 @@ async def test_a_new_source_waits_for_the_end_of_the_source_it_replaces() -> Non
         assert shop.running == ["bob: saw"]
 
 
-async def test_a_principal_with_a_running_call_is_not_evicted_and_a_new_one_is_refused() -> None:
+async def test_a_new_principal_is_refused_while_calls_of_others_are_running() -> None:
     shop = Workshop(ADA, BOB, most=1)
     async with shop.isolated_sources as isolated_sources, anyio.create_task_group() as tasks:
         assert await isolated_sources.ready(ADA, 30)
@@ -300,8 +300,8 @@ async def test_a_source_does_not_end_during_a_call(monkeypatch: pytest.MonkeyPat
         own = shop.made["ada"]
         for came in (1, 2):
             isolated_sources.overlay(BOB)
-            await until(lambda: shop.started.count("bob: saw") == came, "another came")  # noqa: B023
-            await until(lambda: "bob: saw" not in shop.running, "and was not seen for long enough")
+            await until(lambda: shop.started.count("bob: saw") == came, "a new source started")  # noqa: B023
+            await until(lambda: "bob: saw" not in shop.running, "the new source ended")
         assert shop.running == ["ada: saw"]
         own.release.set()
         await until(lambda: not shop.running, "it ended after the call")

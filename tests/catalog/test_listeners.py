@@ -113,7 +113,7 @@ async def raise_error(_: Event) -> None:
     raise ValueError("broken")
 
 
-def test_a_listener_that_raises_system_exit_affects_no_one_else() -> None:
+def test_a_listener_that_raises_system_exit_does_not_affect_other_listeners() -> None:
     registry, heard = ToolRegistry(), list[Event]()
 
     def end(_: Event) -> None:

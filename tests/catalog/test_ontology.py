@@ -101,7 +101,7 @@ def test_a_path_does_not_include_nodes_that_only_share_a_prefix() -> None:
 CODE, LINT, QUALITY = Category(("code",)), Category(("code", "lint"), tools=("ruff.*",)), Category(("quality",))
 
 
-def test_a_tool_is_in_every_category_that_claims_it_and_the_first_is_primary() -> None:
+def test_a_tool_is_in_all_its_categories_and_the_first_is_primary() -> None:
     check = tool("ruff.check", tags=("style",))
     of = ontology(check, categories=[LINT, Category(("quality",), tagged=("style", "x"))])
 
@@ -156,7 +156,7 @@ def test_a_tool_in_a_diamond_of_nodes_counts_once_at_every_level() -> None:
     assert at(of, "a", "c", "d") is at(of, "a", "b", "d")
 
 
-def test_a_source_whose_tools_are_all_in_categories_is_not_shown_at_the_top() -> None:
+def test_a_source_with_all_tools_in_categories_is_not_shown_at_the_top() -> None:
     of = ontology(tool("ruff.check"), tool("git.log"), categories=[LINT])
 
     assert below(of) == [("code",), ("git",)]

@@ -221,7 +221,7 @@ async def test_a_handle_is_stale_after_a_visible_value_was_overridden() -> None:
 # -- access -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_tag_from_an_override_grants_access_and_a_tag_of_the_source_does_not() -> None:
+def test_only_tags_from_overrides_grant_access_to_tools_of_untrusted_sources() -> None:
     """The sources of the registry are untrusted here."""
     registry = registry_of(tool("git.log", tags=("safe",)), tool("git.show"), tool("git.wipe"))
     registry.set_overrides(Overrides([MetadataOverride.of("git.show", tags="safe")]))

@@ -64,7 +64,7 @@ def test_a_resource_that_is_not_listed_is_located_by_its_prefix() -> None:
         assert one.locate(nowhere) is None, nowhere
 
 
-def test_a_plain_uri_is_located_by_listed_uris_or_templates_or_the_only_source() -> None:
+def test_a_plain_uri_is_located_by_resources_templates_or_the_only_source() -> None:
     template = {"uriTemplate": "memo://{day}/{page}.md", "name": "page"}
     one = entry("a", plain=True, resources=resources("memo://1"))
     other = entry("b", plain=True, resources=resources("memo://1", "memo://2"), templates=(template,))

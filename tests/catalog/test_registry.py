@@ -332,7 +332,7 @@ def test_unregistering_a_source_removes_only_its_tools() -> None:
     assert registry.state is before
 
 
-def test_the_tools_of_a_source_are_found_by_its_new_title() -> None:
+def test_tools_are_found_by_the_new_title_of_their_source() -> None:
     registry = registry_of(tool("git.commit"))
 
     registry.register_source(replace(ENTRY, title="Versioning"), [tool("git.commit")])
@@ -340,7 +340,7 @@ def test_the_tools_of_a_source_are_found_by_its_new_title() -> None:
     assert found(registry, "versioning") == ["git.commit"]
 
 
-def test_the_tools_of_a_source_are_found_by_a_title_set_before_its_listing() -> None:
+def test_tools_are_found_by_a_source_title_set_before_the_listing() -> None:
     registry = registry_of(tool("git.commit"))
 
     registry.register_source(replace(ENTRY, title="Versioning"))

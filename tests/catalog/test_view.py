@@ -315,7 +315,7 @@ def test_a_search_leaves_out_unavailable_tools_without_iterating_over_all_tools(
     assert view.available is view.available
 
     def refuse(_: Selection) -> Iterator[str]:
-        raise AssertionError("all ids were gone through")
+        raise AssertionError("all ids were iterated")
 
     monkeypatch.setattr(Selection, "__iter__", refuse)
     assert [hit.tool_id for hit in view.search("read", limit=5, scope=view.available).hits] == ["git.log"]

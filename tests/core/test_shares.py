@@ -28,7 +28,7 @@ def test_a_full_table_makes_room_for_a_new_principal_permanently() -> None:
     assert len(table) == 10
 
 
-def test_a_value_larger_than_the_share_is_dropped_before_values_of_modest_principals() -> None:
+def test_a_value_larger_than_the_share_is_dropped_before_values_of_others() -> None:
     table = Shares[str, bytes](100, len)
     table.put("ada", "ada", bytes(40))
     assert table.put("eve", "eve", bytes(90)) == [bytes(90)]
@@ -143,7 +143,7 @@ def test_a_removed_value_frees_its_room() -> None:
     st.integers(1, 40),
     st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 50), st.booleans()), max_size=60),
 )
-def test_the_table_never_exceeds_its_size_and_takes_nothing_from_modest_principals(
+def test_the_table_is_bounded_and_principals_within_their_share_lose_nothing(
     room: int, steps: list[tuple[str, int, bool]]
 ) -> None:
     table, model = Shares[int, tuple[str, int]](room, lambda value: value[1]), dict[int, tuple[str, int]]()

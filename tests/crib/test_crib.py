@@ -130,7 +130,7 @@ async def test_a_reload_with_a_name_conflict_changes_nothing(tmp_path: Path, cap
             assert crib.registry.state is before
             assert taken_over == []
             write_config(path, kept=faulty_entry(), new=faulty_entry())
-            await until(lambda: taken_over, "the mended file is taken over")
+            await until(lambda: taken_over, "the fixed file is taken over")
             assert set(crib.registry.state.sources) == {"taken", "kept", "new"}
 
 
@@ -274,7 +274,7 @@ async def test_the_settle_callback_runs_before_a_changed_file_is_applied(tmp_pat
             states.append(crib.registry.state)
             assert not crib.view(EVE).tools
             if len(states) == 1:
-                raise InvalidConfig("nobody may ask by this")
+                raise InvalidConfig("no principal may use this")
 
         tasks.start_soon(crib.follow, config, count, settle)
         await anyio.wait_all_tasks_blocked()

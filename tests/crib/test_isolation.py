@@ -299,7 +299,7 @@ async def test_a_hundred_principals_share_a_limited_number_of_processes(tmp_path
     assert not any(map(is_running, seen))
 
 
-async def test_a_principal_with_a_running_call_is_not_evicted_and_a_new_one_is_refused(tmp_path: Path) -> None:
+async def test_a_new_principal_is_refused_while_calls_of_others_are_running(tmp_path: Path) -> None:
     config = config_of(tmp_path / "mcp.json", settings={"max_isolated_principals": 1})
     async with crib_of(config, ADA) as crib, anyio.create_task_group() as tasks:
         holding = anyio.Event()
@@ -544,7 +544,7 @@ def test_an_id_with_special_characters_is_not_filled_in(entry: Json, principal_i
     assert reached(entry, "ada") is not None
 
 
-def test_an_id_with_a_bar_is_only_filled_in_where_it_is_percent_encoded() -> None:
+def test_an_id_with_a_bar_is_only_filled_in_within_a_url() -> None:
     assert reached({"url": "https://example.com/${principal}/mcp?as=${principal}"}, "auth0|123") == HttpServer(
         "https://example.com/auth0%7C123/mcp?as=auth0%7C123"
     )

@@ -66,7 +66,7 @@ def damaged(path: Path, damage: str) -> None:
     match damage:
         case "garbage":
             path.write_bytes(b"this is no database" * 100)
-        case "another configuration's":
+        case "for a different configuration":
             RegistrationStore(path, Path("other.json")).update(lambda _: [Registration("bundle", "b", "{}")])
         case _:
             pass
@@ -318,7 +318,7 @@ async def test_the_configuration_file_and_the_store_are_followed_together(tmp_pa
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("damage", ["deleted", "garbage", "another configuration's"])
+@pytest.mark.parametrize("damage", ["deleted", "garbage", "for a different configuration"])
 async def test_a_damaged_store_leaves_the_last_registrations_in_force_and_is_reported_once(
     path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:

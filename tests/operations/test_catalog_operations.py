@@ -480,7 +480,7 @@ async def test_an_unknown_path_names_the_closest_category_and_leads_there() -> N
         ("list", {"path": ["gti"]}, {"path": ["git"]}),
     ],
 )
-async def test_after_an_unknown_path_the_next_action_repeats_the_request_at_the_closest_path(
+async def test_an_unknown_path_leads_to_the_same_request_at_the_closest_path(
     operation: str, asked: dict[str, Any], meant: dict[str, Any]
 ) -> None:
     with pytest.raises(UnknownPath) as unknown:
@@ -591,7 +591,7 @@ async def test_an_unknown_tool_names_the_closest_tool(asked: str, nearest: str, 
         assert isinstance(answer, SearchPage)
 
 
-def test_an_unknown_tool_of_a_large_catalog_names_the_closest_tool_of_its_source() -> None:
+def test_in_a_large_catalog_an_unknown_tool_names_the_closest_of_its_source() -> None:
     view = view_of(tool("git.commit"), *(tool(f"many.t{number}") for number in range(MAX_COMPARED)))
 
     with pytest.raises(ToolNotFound) as missing:

@@ -92,7 +92,7 @@ def walk(view: View, limit: int | None) -> Iterator[CategoryPage]:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(tools() | many_tools(), SET_UP, RULES, st.sampled_from(PRINCIPALS), st.integers(1, 50) | st.none())
-def test_the_pages_of_categories_return_each_top_node_with_its_count_and_tools_once(
+def test_the_pages_of_categories_return_each_top_node_and_tool_once(
     known: list[Tool], categories: list[Category], rules: Rules, principal: Principal, limit: int | None
 ) -> None:
     registry = registry_of(*known)
@@ -136,7 +136,7 @@ def test_a_category_names_a_few_tools_and_counts_all_of_them() -> None:
     assert sum(len(page.tool_ids) for page in (page, *later)) == len(crowd)
 
 
-def test_a_source_whose_tools_are_all_in_categories_is_not_listed_but_searchable() -> None:
+def test_a_source_with_all_tools_in_categories_is_not_listed_but_searchable() -> None:
     registry = registry_of(tool("git.log", "Show changes."), tool("clock.now", "Tell the time."))
     registry.set_categories(Categories([Category(("History",), tools=("git.*",))]))
     view = View.of(registry.state)
@@ -292,7 +292,7 @@ ERRORS: list[tuple[str, Json, str, tuple[str, Json] | None]] = [
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("name", "arguments", "code", "step"), ERRORS)
-async def test_an_error_is_an_answer_whose_next_action_is_a_tool_of_the_plugin(
+async def test_an_error_leads_to_a_tool_of_the_plugin(
     name: str, arguments: Json, code: str, step: tuple[str, Json] | None, counter: Counter
 ) -> None:
     error = (await counter.told(name, **arguments))["error"]

@@ -154,7 +154,7 @@ async def test_expand_tool_needs_either_one_id_or_a_list_of_ids(arguments: dict[
         ),
     ],
 )
-async def test_the_next_action_corrects_a_slip_in_the_arguments_of_an_operation(
+async def test_the_next_action_corrects_a_mistake_in_the_arguments_of_an_operation(
     name: str, slip: dict[str, Any], meant: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidArguments) as wrong:
@@ -182,7 +182,7 @@ async def test_the_next_action_corrects_a_slip_in_the_arguments_of_an_operation(
         ("call_tool", {"tool_id": {}}, NextAction("list")),
     ],
 )
-async def test_the_next_action_retains_valid_arguments_if_no_slip_is_recognized(
+async def test_the_next_action_retains_valid_arguments_if_no_mistake_is_recognized(
     name: str, wrong: dict[str, Any], kept: NextAction
 ) -> None:
     with pytest.raises(InvalidArguments) as error:
@@ -310,7 +310,7 @@ def test_any_request_gets_an_answer_or_an_error_with_a_valid_next_action(name: s
 
 
 @pytest.mark.anyio
-async def test_following_next_actions_after_a_slip_leads_to_the_call() -> None:
+async def test_following_next_actions_after_a_mistake_leads_to_the_call() -> None:
     view = replace(VIEW)
     shown = await asked("expand_tool", {"tool_id": "files.read"}, view)
     assert isinstance(shown, Expansion)
@@ -403,9 +403,7 @@ CALL = {"tool_id": READ.handle, "arguments": {"path": "."}}
 @pytest.mark.parametrize(
     ("operation", "arguments"), [("search_tools", {"query": "read"}), ("call_tool", CALL)], ids=["a search", "a call"]
 )
-async def test_a_principal_over_its_rate_is_refused_with_a_delay_and_is_not_recorded(
-    operation: str, arguments: dict[str, Any]
-) -> None:
+async def test_a_request_over_the_rate_is_refused_and_not_recorded(operation: str, arguments: dict[str, Any]) -> None:
     recorded: list[str] = []
     dispatcher = Dispatcher(recorders=[lambda event: recorded.append(event.operation)])
     dispatcher.lookups.rate = Rate(1, 2)
@@ -433,9 +431,7 @@ async def test_a_principal_over_its_rate_is_refused_with_a_delay_and_is_not_reco
     ],
     ids=["an unknown id", "a bare id", "bad arguments of a tool", "bad arguments of the operation"],
 )
-async def test_calls_that_fail_before_they_run_are_rate_limited_and_not_recorded_endlessly(
-    arguments: dict[str, Any], code: ErrorCode
-) -> None:
+async def test_calls_that_fail_before_they_run_are_rate_limited(arguments: dict[str, Any], code: ErrorCode) -> None:
     outcomes: list[str] = []
     dispatcher = Dispatcher(recorders=[lambda event: outcomes.append(event.outcome)])
     dispatcher.lookups.rate = dispatcher.runner.limits.rate = Rate(1, 1)
@@ -450,7 +446,7 @@ async def test_calls_that_fail_before_they_run_are_rate_limited_and_not_recorded
 
 
 @pytest.mark.anyio
-async def test_unknown_prompts_and_resources_are_rate_limited_and_not_recorded_endlessly() -> None:
+async def test_requests_for_unknown_prompts_and_resources_are_rate_limited() -> None:
     outcomes: list[str] = []
     dispatcher = Dispatcher(recorders=[lambda event: outcomes.append(event.outcome)])
     dispatcher.lookups.rate = Rate(1, 3)

@@ -131,7 +131,7 @@ ODD = [
 @pytest.mark.holds("errors.next-action")
 @pytest.mark.parametrize("odd", ODD, ids=lambda text: ascii(text[:12]))
 @pytest.mark.parametrize("empty", [True, False])
-def test_an_unusual_string_in_any_argument_gets_an_answer_or_an_error_with_a_next_action(odd: str, empty: bool) -> None:
+def test_an_unusual_string_gets_an_answer_or_a_usable_next_action(odd: str, empty: bool) -> None:
     view = View.of(ToolRegistry().state) if empty else view_of(tool("git.log", "History", category=(odd,), tags=(odd,)))
     requests: list[tuple[str, dict[str, Any]]] = [
         ("list", {"query": odd}),
@@ -189,7 +189,7 @@ class Counted(str):
         return super().casefold()
 
 
-def test_a_string_too_long_for_a_slip_is_not_compared_with_names(
+def test_a_very_long_name_is_not_compared_with_known_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: object, **__: object) -> list[str]:

@@ -173,7 +173,7 @@ def test_changes_that_no_signal_uses_do_not_invalidate_a_cursor() -> None:
     assert [*page.tool_ids, *second.tool_ids] == [each.id for each in TOOLS]
 
 
-def test_a_tool_without_a_query_word_is_found_by_meaning_but_not_by_a_blank_query() -> None:
+def test_a_tool_is_found_by_meaning_but_not_by_a_blank_query() -> None:
     knowing = Knowing()
     view = view_of(knowing, *TOOLS, OTHER)
     assert OPERATIONS.search_tools(view, "dispatch parcel").results == ()

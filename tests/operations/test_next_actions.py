@@ -154,7 +154,7 @@ class Everything:
         ("zebra", {}, ErrorCode.TOOL_NOT_FOUND, LISTING),
     ],
 )
-async def test_a_client_with_direct_tools_is_led_to_one_of_them_or_to_their_list(
+async def test_next_actions_of_a_client_with_direct_tools_name_only_those(
     name: str, arguments: Json, code: ErrorCode, step: NextAction
 ) -> None:
     crib = Everything().crib
@@ -188,7 +188,7 @@ SEARCH_RENAME = NextAction("search_tools", {"query": "refactor rename symbol"})
 
 
 @pytest.mark.anyio
-async def test_a_removed_tool_leads_to_a_search_and_not_to_a_tool_with_a_similar_id() -> None:
+async def test_a_removed_tool_leads_to_a_search_instead_of_a_similar_id() -> None:
     asking = Asking(registry_of(RENAME, READ))
     handle = (await asking.expand(RENAME.id)).handle
     asking.registry.register_source(asking.registry.state.sources["refactor"], [RENDER])
@@ -201,7 +201,7 @@ async def test_a_removed_tool_leads_to_a_search_and_not_to_a_tool_with_a_similar
 
 
 @pytest.mark.anyio
-async def test_an_id_with_one_wrong_letter_is_not_corrected_if_that_tool_was_shown_before() -> None:
+async def test_a_similar_id_is_not_assumed_if_the_tool_was_shown_before() -> None:
     one, several = tool("notes.fetch_item"), tool("notes.fetch_items")
     asking = Asking(registry_of(several))
     error = await asking.refused("expand_tool", tool_id=one.id)
@@ -267,7 +267,7 @@ def test_only_similar_ids_are_suggested(asked: str, there: str, is_like: bool) -
         ("git.comit@0123456789ab", "git.commit", False),
     ],
 )
-def test_only_a_clear_slip_in_an_id_leads_to_an_expansion(asked: str, there: str, is_slip: bool) -> None:
+def test_only_a_clear_typo_in_an_id_leads_to_an_expansion(asked: str, there: str, is_slip: bool) -> None:
     view = View.of(registry_of(tool(there)).state)
 
     with pytest.raises(ToolNotFound) as error:
@@ -278,7 +278,7 @@ def test_only_a_clear_slip_in_an_id_leads_to_an_expansion(asked: str, there: str
     assert step.operation == ("expand_tool" if is_slip else "search_tools")
 
 
-def test_a_slip_in_an_id_leads_to_an_expansion_only_if_it_is_unambiguous() -> None:
+def test_an_ambiguous_typo_in_an_id_does_not_lead_to_an_expansion() -> None:
     view = View.of(registry_of(tool("git.log_all"), tool("svn.log_all"), tool("git.logs"), tool("git.logo")).state)
 
     def step(asked: str) -> NextAction | None:
@@ -292,7 +292,7 @@ def test_a_slip_in_an_id_leads_to_an_expansion_only_if_it_is_unambiguous() -> No
     assert step("git_logs") == NextAction("expand_tool", {"tool_id": "git.logs"})
 
 
-def test_a_slip_is_found_in_a_large_catalog_and_a_very_long_id_is_not_compared() -> None:
+def test_a_typo_is_found_in_a_large_catalog_unless_the_id_is_too_long() -> None:
     many = (tool(f"many{number % 9}.do_{number:05}_{'x' * 20}") for number in range(3 * MAX_COMPARED))
     view = View.of(registry_of(tool("git.git_log"), *many).state)
 
@@ -371,7 +371,7 @@ async def test_the_path_of_a_hidden_source_is_unknown() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_call_by_a_bare_id_after_an_expansion_leads_to_the_call_by_handle() -> None:
+async def test_calling_an_expanded_tool_by_id_leads_to_the_call_by_handle() -> None:
     asking = Asking(registry_of(READ))
     handle = (await asking.expand(READ.id)).handle
 
@@ -399,7 +399,7 @@ async def test_a_search_with_full_details_counts_as_an_expansion() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("shown_to", ["no principal", "a different principal", "an older definition"])
-async def test_a_call_by_a_bare_id_leads_to_an_expansion_if_the_principal_did_not_see_this_definition(
+async def test_calling_an_unseen_definition_by_id_leads_to_its_expansion(
     shown_to: str,
 ) -> None:
     asking = Asking(registry_of(READ))

@@ -97,7 +97,7 @@ def test_a_search_for_nodes_finds_only_nodes_reachable_from_the_root(
     assert {*found} <= shown_from_the_top(view)
 
 
-def test_a_source_whose_tools_are_all_in_categories_is_not_a_result() -> None:
+def test_a_source_with_all_tools_in_categories_is_not_a_result() -> None:
     log_in = tool("auth.oauth_login", "Log a user in by OAuth.")
     renew = tool("identity.renew_login", "Renew the login of a service.")
     made = [Category(("User", "Auth"), tools=("auth.*",)), Category(("System",), tools=("identity.*",))]

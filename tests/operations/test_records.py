@@ -107,7 +107,7 @@ async def test_expanding_a_tool_again_after_its_call_starts_a_new_trace() -> Non
     assert first[0] == first[1] != again[0] == again[1]
 
 
-async def test_each_run_of_a_client_has_its_own_trace_even_if_its_call_is_refused() -> None:
+async def test_each_run_of_a_client_has_a_separate_trace() -> None:
     policy = Rules((Rule(Access.SEE, tools=("git.push",)),), Access.CALL)
     counter = Counter(policy=policy)
     for run in range(3):
@@ -385,14 +385,14 @@ async def test_the_reason_why_an_unapproved_call_did_not_run_is_recorded(person:
 
 
 async def test_a_caller_that_disconnects_during_an_approval_is_recorded_as_unanswered() -> None:
-    class Pensive(Person):
+    class Cancelling(Person):
         async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
             scope.cancel()
             await anyio.sleep_forever()
             raise AssertionError
 
     counter = Counter(policy=ASK_FOR_PUSH)
-    context = CallContext(ADA, client=Pensive({}))
+    context = CallContext(ADA, client=Cancelling({}))
     with anyio.CancelScope() as scope:
         await counter.dispatcher.perform(
             View.of(counter.state, ADA, ASK_FOR_PUSH), context, "call_tool", {"tool_id": PUSH.handle}
@@ -622,7 +622,7 @@ async def test_prompts_and_resources_fetched_with_python_methods_are_recorded() 
 # -- read-only calls --------------------------------------------------------------------------------------------------
 
 
-async def test_a_read_only_call_of_a_writing_tool_is_refused_with_the_right_operation() -> None:
+async def test_a_read_only_call_of_a_writing_tool_leads_to_call_tool() -> None:
     counter = Counter()
     for handle, arguments in ((READ.handle, {"path": "."}), (PUSH.handle, {})):
         with pytest.raises(NotAuthorized, match="may change something") as refused:

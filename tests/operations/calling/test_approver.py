@@ -602,7 +602,7 @@ async def test_unrelated_changes_during_the_question_do_not_invalidate_the_answe
 
 
 @pytest.mark.anyio
-async def test_a_tool_whose_source_lost_trust_during_the_question_does_not_count_as_read_only() -> None:
+async def test_a_source_that_lost_trust_during_the_question_cannot_claim_read_only() -> None:
     reading = replace(PUSH, annotations=ToolAnnotations(read_only=True))
     crib = Changing()
     crib.registry.register_source(replace(crib.registry.state.sources["git"], trusted=True), [reading])
@@ -921,7 +921,7 @@ async def test_a_resource_that_became_forbidden_during_the_question_is_not_read(
 
 
 @pytest.mark.anyio
-async def test_a_resource_is_not_read_from_a_server_that_was_replaced_during_the_question() -> None:
+async def test_a_resource_is_not_read_if_its_server_changed_during_the_question() -> None:
     library, view = library_and_view()
     other = Library()
     registry = ToolRegistry()

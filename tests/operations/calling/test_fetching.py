@@ -83,7 +83,7 @@ async def test_an_unknown_prompt_or_resource_is_not_found() -> None:
             await asking
 
 
-async def test_a_resource_that_may_not_be_read_is_refused_and_a_hidden_one_is_not_found() -> None:
+async def test_reading_a_forbidden_resource_is_refused_and_a_hidden_one_not_found() -> None:
     library = Library()
     with pytest.raises(NotAuthorized):
         await read_resource(

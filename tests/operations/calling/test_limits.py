@@ -165,7 +165,7 @@ def test_a_changed_rate_applies_to_later_calls() -> None:
     assert admits(limits)
 
 
-def test_the_default_rate_allows_ten_calls_per_second_and_a_burst_of_a_thousand() -> None:
+def test_the_default_rate_is_ten_calls_per_second_with_bursts_of_1000() -> None:
     clock = Clock()
     limits = CallLimits(DEFAULT_RATE, now_ns=clock)
     for _ in range(600):

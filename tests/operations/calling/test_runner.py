@@ -214,7 +214,7 @@ async def test_an_error_about_access_names_the_tool_and_the_principal() -> None:
 
 @pytest.mark.holds("errors.not-expanded")
 @pytest.mark.parametrize("reference", ["files.read", "files__read"])
-async def test_calling_a_tool_that_was_not_expanded_is_refused_and_leads_to_its_expansion(reference: str) -> None:
+async def test_calling_a_tool_that_was_not_expanded_leads_to_its_expansion(reference: str) -> None:
     view = view_of(READ)
 
     with pytest.raises(NotExpanded) as refused:
@@ -269,7 +269,7 @@ async def test_the_handle_of_one_tool_is_refused_for_a_different_tool() -> None:
         await RUNNER.call_tool(view_of(READ, twin), f"files.delete@{READ.handle[-12:]}", {"path": "."}, CONTEXT)
 
 
-async def test_a_tool_with_an_at_sign_in_its_name_is_called_by_its_handle() -> None:
+async def test_a_tool_name_with_an_at_sign_works_in_a_handle() -> None:
     odd = tool("mail.send@once")
 
     assert (await RUNNER.call_tool(view_of(odd), odd.handle, {}, CONTEXT)).structured_content == {}
