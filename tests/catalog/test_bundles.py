@@ -318,7 +318,7 @@ def test_a_misspelt_entry_suggests_the_closest_tool_unless_it_is_hidden() -> Non
     assert (hidden.why, hidden.diagnosis) == ("not found", meant)
 
 
-def test_a_name_from_a_failed_source_resolves_to_a_different_source() -> None:
+def test_a_tool_of_a_failed_source_is_missing_unless_others_have_its_name() -> None:
     registry = registry_of(tool("git.log"), tool("hg.log"))
     lost = replace(registry.state.sources["git"], status=SourceStatus.FAILED, reason="Gone.", is_lasting=True)
     registry.register_source(lost)

@@ -154,7 +154,7 @@ class Everything:
         ("zebra", {}, ErrorCode.TOOL_NOT_FOUND, LISTING),
     ],
 )
-async def test_next_actions_of_a_client_with_direct_tools_name_only_those(
+async def test_a_client_with_direct_tools_is_led_to_a_tool_or_their_list(
     name: str, arguments: Json, code: ErrorCode, step: NextAction
 ) -> None:
     crib = Everything().crib
