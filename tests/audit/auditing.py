@@ -45,4 +45,4 @@ def gaps(path: Path) -> list[Gap]:
 
 
 def until_written(store: AuditStore) -> None:
-    until_blocking(lambda: store.condition.waiting == 0 and store.condition.problem is None, "all of it is written")
+    until_blocking(lambda: store.condition.waiting == 0 and store.condition.problem is None, "everything is written")

@@ -320,7 +320,7 @@ def test_entries_are_not_deleted_by_a_single_start_with_a_wrong_clock(
     assert len(queries(path)) == 5
     with AuditStore(path, clock=lambda: ahead + 60.0) as store:  # the first clock was right
         store.record(performed(5, at=ahead + 60.0))
-        until_blocking(lambda: queries(path) == ["query 3", "query 5"], "what is old is forgotten")
+        until_blocking(lambda: queries(path) == ["query 3", "query 5"], "old entries are deleted")
 
 
 def test_a_trace_is_deleted_when_its_last_operation_is_too_old(path: Path) -> None:
@@ -356,7 +356,7 @@ def test_deleted_entries_free_disk_space(path: Path) -> None:
         until_written(store)
     before = path.stat().st_size
     with AuditStore(path):
-        until_blocking(lambda: queries(path) == ["query 500"], "all that is old is forgotten")
+        until_blocking(lambda: queries(path) == ["query 500"], "all old entries are deleted")
     assert path.stat().st_size < before // 4
 
 
@@ -402,7 +402,7 @@ def test_entries_lost_during_a_lock_are_counted_and_recorded_as_a_gap(
         until_written(store)
         with locked(path):
             store.record(performed(1))
-            until_blocking(lambda: store.condition.problem, "the lock is a problem")
+            until_blocking(lambda: store.condition.problem, "the lock is reported as a problem")
             for number in range(2, 10):
                 store.record(performed(number, at=1_000.0 + number))
             condition = store.condition
@@ -436,7 +436,7 @@ def test_a_principal_that_fills_the_queue_loses_only_its_own_entries(path: Path)
         until_written(store)
         with locked(path):
             store.record(performed(1, principal="eve"))
-            until_blocking(lambda: store.condition.problem, "the lock is a problem")
+            until_blocking(lambda: store.condition.problem, "the lock is reported as a problem")
             for number in range(2, 31):
                 store.record(performed(number, principal="eve"))
             for number in range(31, 34):
@@ -595,7 +595,7 @@ def test_a_folder_that_cannot_be_created_is_retried(tmp_path: Path, caplog: pyte
     path = tmp_path / "file" / "deep" / "audit.sqlite"
     with AuditStore(path, retry_s=FAST_S) as store:
         store.record(performed(1))
-        until_blocking(lambda: store.condition.problem, "there is a file in its place")
+        until_blocking(lambda: store.condition.problem, "a file exists at the path of the folder")
         (tmp_path / "file").unlink()
         until_written(store)
     assert queries(path) == ["query 1"]
@@ -625,7 +625,7 @@ def test_a_dropped_table_is_logged_once_and_counts_losses(path: Path, caplog: py
             other.execute("DROP TABLE events")
         other.close()
         store.record(performed(1))
-        until_blocking(lambda: "no such table" in str(store.condition.problem), "the table is missed")
+        until_blocking(lambda: "no such table" in str(store.condition.problem), "the missing table is reported")
         store.close(0.1)
     assert store.condition.lost == 1
     assert sum("cannot write the audit" in warning for warning in warnings(caplog)) == 1
@@ -783,7 +783,7 @@ def test_an_alternately_full_disk_is_logged_as_one_problem(path: Path) -> None:
 
 READ_ONLY = """
 import ctypes, os
-if os.geteuid() == 0:  # whom no mode of a file stops, unless that right is given up
+if os.geteuid() == 0:  # root ignores file modes unless it drops this capability
     header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
     assert ctypes.CDLL(None).capset(header, none) == 0
 target = path if sys.argv[2] == "file" else path.parent
@@ -841,7 +841,7 @@ def test_an_endless_reader_cannot_grow_the_file_without_limit(path: Path) -> Non
             reader.entries(TraceFilter())
             for number in range(1, 10_000):
                 store.record(performed(number, trace_id=f"{random.Random(number).getrandbits(128):032x}"))
-            until_blocking(lambda: "full" in str(store.condition.problem), "it is full")
+            until_blocking(lambda: "full" in str(store.condition.problem), "the file is full")
             size = sum(file.stat().st_size for file in path.parent.iterdir())
         until_written(store)
     assert size < 4 * most

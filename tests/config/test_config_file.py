@@ -320,7 +320,7 @@ def test_source_settings_use_the_label_in_the_file() -> None:
     assert (config.servers[0].name, config.servers[0].title) == ("a-b", "A")
 
 
-# -- settings of Toolcrib ----------------------------------------------------------------------------------------------
+# -- settings of Toolcrib ---------------------------------------------------------------------------------------------
 
 
 def test_a_server_can_override_the_global_timeouts() -> None:

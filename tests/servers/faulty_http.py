@@ -102,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
     """The time when this request was read, in seconds since 1970."""
     begins_session = False
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name is the standard library's
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name of the base class
         pass
 
     def date_time_string(self, timestamp: float | None = None) -> str:

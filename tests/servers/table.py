@@ -98,8 +98,8 @@ async def concurrent_call(
 ) -> AsyncGenerator[list[str]]:
     """Runs a second call of the same server during the block, and yields the list that receives its answer.
 
-    `release` lets it end.
-    With `ends` the server does, and takes the call along.
+    `release` ends that call.
+    With `ends`, the server exits and the call fails.
     """
     handle, answers = crib.expand_tool("bench.slow").handle, list[str]()
     under_way = anyio.Event()

@@ -138,7 +138,7 @@ async def test_a_server_that_fails_to_list_is_reported_and_used_after_recovery(
         assert entry_of(crib).status is SourceStatus.FAILED
         told.check(listing_error(crib))
         flag.unlink()
-        await until(lambda: "bench.echo" in crib.view().tools, "the server is listed once it is well")
+        await until(lambda: "bench.echo" in crib.view().tools, "the server is listed after its recovery")
         assert (await call(crib, "bench.echo", text="well")).text == "well"
 
 
@@ -191,7 +191,7 @@ async def test_a_late_answer_to_a_cancelled_call_affects_no_other_call(era: str,
                 tasks.start_soon(cancel)
                 await call(crib, "bench.raw", how="hold")
         assert scope.cancelled_caught
-        await until(lambda: received(log, faulty.CANCELLED), "the server is told")
+        await until(lambda: received(log, faulty.CANCELLED), "the server receives the cancellation")
         assert (await call(crib, "bench.raw", how="release")).text == "plain"  # the held call is answered first
         assert (await call(crib, "bench.add", a=1, b=2)).structured_content == {"sum": 3}
         assert len(events(log, "start")) == 1
@@ -265,7 +265,7 @@ async def test_a_list_change_after_every_call_does_not_disturb_calls(era: str, t
     log = tmp_path / "seen.jsonl"
     async with bench(faulty_server("change-each-call", "--era", era, "--log", str(log))) as crib:
         if era == "modern":
-            await until(lambda: received(log, "subscriptions/listen"), "the source asks to be told of changes")
+            await until(lambda: received(log, "subscriptions/listen"), "the source subscribes to changes")
         handle = crib.expand_tool("bench.echo").handle
         for number in range(20):
             assert (await crib.call_tool(handle, {"text": f"{number}"})).text == f"{number}"
@@ -278,7 +278,7 @@ async def test_a_tool_that_changes_after_every_call_must_be_expanded_again(era: 
     log = tmp_path / "seen.jsonl"
     async with bench(faulty_server("new-each-call", "--era", era, "--log", str(log))) as crib:
         if era == "modern":
-            await until(lambda: received(log, "subscriptions/listen"), "the source asks to be told of changes")
+            await until(lambda: received(log, "subscriptions/listen"), "the source subscribes to changes")
         shown = crib.expand_tool("bench.echo")
         before = crib.view().tools["bench.echo"].handle
         await crib.call_tool(shown.handle, {"text": "once"})

@@ -314,7 +314,7 @@ async def test_a_fault_at_first_contact_is_reported_until_the_server_recovers(
             told.check(caught.value)
         sick.flag.unlink()
         if fault != "429-for-ever":
-            await until(lambda: "bench.echo" in crib.view().tools, "the server is listed once it is well")
+            await until(lambda: "bench.echo" in crib.view().tools, "the server is listed after its recovery")
             await until_it_works(crib)
 
 
@@ -429,7 +429,7 @@ async def test_the_stream_of_a_timed_out_call_is_closed(sick: Address, monkeypat
         tools = {tool.name: tool for tool in (await source.list_tools()).tools}
         with pytest.raises(SourceUnavailable, match="did not answer"):
             await source.call_tool(tools["raw"], {"how": "sse-endless"}, CallContext())
-        await until(lambda: events(sick.seen, "left alone"), "the server finds that nobody reads any more")
+        await until(lambda: events(sick.seen, "left alone"), "the server notices that the stream was closed")
         assert (await source.call_tool(tools["echo"], {"text": "next"}, CallContext())).text == "next"
 
 
@@ -446,7 +446,7 @@ async def test_concurrent_calls_are_not_limited_by_the_connection_pool(address: 
         async with anyio.create_task_group() as calls:
             for _ in range(120):
                 calls.start_soon(hold_on)
-            await until(lambda: len(under_way) == 120, "all are under way")
+            await until(lambda: len(under_way) == 120, "all calls are running")
             assert (await call(crib, "bench.echo", text="one more")).text == "one more"
             await address.release()
         assert answers == ["done after 1 steps"] * 120

@@ -116,7 +116,7 @@ async def test_missing_tools_of_a_bundle_are_logged_once(
     log = tmp_path / "log"
     async with bundle_client_over_stdio(config, "auto", "--bundle", "work", log=log) as client:
         assert (await run_tool(client, "bench.add", a=2, b=3)).structured_content == {"sum": 5}
-        await until(lambda: "incomplete" in log.read_text(), "it is told")
+        await until(lambda: "incomplete" in log.read_text(), "the message appears")
         error = await ask(client, "expand_tool", tool_id="bench.echo")
         assert "hidden" not in str(error)
     (line,) = [line for line in log.read_text().splitlines() if "incomplete" in line]
@@ -277,7 +277,7 @@ async def test_a_client_is_notified_only_of_changes_within_its_bundle(mode: Mode
                 assert agreed == {of("desk", WATCHED)}
                 await run_tool(client, "desk.test_trigger_prompt_change")
                 await update(client, "desk", WATCHED)
-                await until(lambda: watcher.heard, "the client is told")
+                await until(lambda: watcher.heard, "the client is notified")
             assert "notifications/prompts/list_changed" not in told
             assert [each.name for each in (await client.list_prompts()).prompts] == ["desk__test_simple_prompt"]
 

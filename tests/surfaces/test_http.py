@@ -107,7 +107,7 @@ async def test_a_disconnected_client_cancels_its_upstream_call(mode: Mode, tmp_p
                 )
                 await until(lambda: received(log, "tools/call"), "the call reached the server")
                 calls.cancel_scope.cancel()
-            await until(lambda: events(log, "cancelled"), "the server was told of the cancellation")
+            await until(lambda: events(log, "cancelled"), "the server receives the cancellation")
 
 
 async def test_a_running_call_is_answered_before_the_gateway_stops(tmp_path: Path) -> None:

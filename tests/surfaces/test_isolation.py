@@ -77,9 +77,9 @@ async def test_a_resource_update_reaches_only_the_principal_of_its_server(mode: 
             async with alice.watching(*uris) as alices, bob.watching(*uris) as bobs:
                 assert alices == bobs == set(uris)
                 await update(alice.client, "desk", WATCHED)
-                await until(lambda: alice.heard, "alice is told")
+                await until(lambda: alice.heard, "alice is notified")
                 await update(bob.client, "desk", STATIC)
-                await until(lambda: bob.heard, "bob is told")
+                await until(lambda: bob.heard, "bob is notified")
                 assert alice.heard == [of("desk", WATCHED)]
                 assert bob.heard == [of("desk", STATIC)]
 
@@ -90,13 +90,13 @@ async def test_a_prompt_change_reaches_only_the_principal_of_its_server(tmp_path
         async with watcher(api, ALICE, "legacy") as (alice, told_alice), watcher(api, BOB, "legacy") as (bob, told_bob):
             for each, told in ((alice, told_alice), (bob, told_bob)):
                 await each.client.list_prompts()
-                await until(lambda told=told: changed in told, "there are prompts")
+                await until(lambda told=told: changed in told, "the prompts are listed")
                 told.clear()
             await run_tool(alice.client, "desk.test_trigger_prompt_change")
-            await until(lambda: changed in told_alice, "alice is told")
+            await until(lambda: changed in told_alice, "alice is notified")
             async with bob.watching(of("desk", STATIC)):
                 await update(bob.client, "desk", STATIC)
-                await until(lambda: bob.heard, "bob is told of something else")
+                await until(lambda: bob.heard, "bob gets a different notification")
             assert changed not in told_bob
             offered = [{prompt.name for prompt in (await each.client.list_prompts()).prompts} for each in (alice, bob)]
             assert offered[0] - offered[1] == {"desk__test_comes_and_goes"}
@@ -125,4 +125,4 @@ async def test_the_local_principal_can_read_and_watch_isolated_resources(mode: M
         assert "Watch me." in str(await client.read_resource(of("desk", WATCHED)))
         async with Watcher(client).watching(of("desk", WATCHED)):
             await update(client, "desk", WATCHED)
-            await until(lambda: heard, "the client is told")
+            await until(lambda: heard, "the client is notified")

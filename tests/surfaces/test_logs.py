@@ -161,7 +161,7 @@ async def test_log_messages_of_a_cancelled_call_reach_no_other_client(shared: st
     async with listener(shared, "legacy", "debug") as one, listener(shared, "legacy", "debug") as two:
         async with anyio.create_task_group() as calls:
             calls.start_soon(lambda: run_tool(one.client, "mortal.test_hold_on", key="it"))
-            await until(lambda: one.heard, "it is held")
+            await until(lambda: one.heard, "the call is held")
             calls.cancel_scope.cancel()
         assert text_of(await run_tool(two.client, "mortal.test_let_go", key="it")) == "yes"
         await run_tool(two.client, "mortal.test_log_all_levels")

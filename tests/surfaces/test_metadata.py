@@ -121,7 +121,7 @@ async def test_a_reload_applies_and_removes_metadata_while_calls_continue(
         ] == ["desk.echo"]
 
         replace_config(path, config_text({}))
-        await until(lambda: len(taken_over) == 2, "it is taken back")
+        await until(lambda: len(taken_over) == 2, "the change is reverted")
         assert digest(crib.expand_tool("desk.echo").handle) == digest(first)
         assert (await crib.call_tool(first, {"text": "three"})).text == "three"
         assert crib.search_tools("quicksilver").results == ()

@@ -78,7 +78,7 @@ async def until_quiet(api: Api, settings: Json, *heard: list[str], **servers: Js
     """Wait until all earlier notifications have arrived, and clear them."""
     reload(api, settings, **servers, marker=faulty_entry())
     for told in heard:
-        await until(lambda told=told: TOOLS in told, "they are told of one more server, after all else")
+        await until(lambda told=told: TOOLS in told, "the clients are notified of one more server")
         told.clear()
 
 
@@ -90,9 +90,9 @@ async def test_a_change_of_hidden_prompts_sends_no_notification(mode: Mode, tmp_
             await until_there_are_prompts(alice.client)
             await until_quiet(api, policy, told_alice, desk=FIXTURE)
             await run_tool(alice.client, "desk.test_trigger_prompt_change")
-            await until(lambda: PROMPTS in told_alice, "alice is told")
+            await until(lambda: PROMPTS in told_alice, "alice is notified")
             reload(api, policy, desk=FIXTURE)
-            await until(lambda: told_bob.count(TOOLS) == 2, "bob is told of something else")
+            await until(lambda: told_bob.count(TOOLS) == 2, "bob gets a different notification")
             assert set(told_bob) == {TOOLS}
 
 
@@ -103,11 +103,11 @@ async def test_a_policy_change_notifies_only_the_affected_principals(mode: Mode,
             await until_there_are_prompts(alice.client)
             await until_quiet(api, OPEN, told_alice, told_bob, desk=FIXTURE)
             reload(api, hidden_from_bob(sources=["desk"]), desk=FIXTURE, marker=faulty_entry())
-            await until(lambda: {TOOLS, PROMPTS, RESOURCES} <= {*told_bob}, "bob is told")
+            await until(lambda: {TOOLS, PROMPTS, RESOURCES} <= {*told_bob}, "bob is notified")
             assert (await bob.client.list_prompts(cache_mode="bypass")).prompts == []
             assert told_alice == []
             reload(api, hidden_from_bob(sources=["desk"]), desk=FIXTURE)
-            await until(lambda: told_alice, "alice is told of something else")
+            await until(lambda: told_alice, "alice gets a different notification")
             assert told_alice == [TOOLS]
 
 
@@ -117,10 +117,10 @@ async def test_a_reload_without_visible_changes_sends_no_notification(mode: Mode
     with served(tmp_path, auth=AUTH, settings=policy, desk=faulty_entry()) as api:
         async with listener(api, ALICE, mode) as (_, told_alice), listener(api, BOB, mode) as (_, told_bob):
             reload(api, policy, desk=faulty_entry(), pay=faulty_entry())
-            await until(lambda: TOOLS in told_alice, "alice is told")
+            await until(lambda: TOOLS in told_alice, "alice is notified")
             assert told_bob == []
             reload(api, policy, desk=faulty_entry(), pay=faulty_entry(), bench=faulty_entry())
-            await until(lambda: told_bob, "bob is told of what he sees")
+            await until(lambda: told_bob, "bob is notified of what he sees")
             assert told_bob == [TOOLS]
 
 
@@ -134,9 +134,9 @@ async def test_with_all_operations_tool_changes_notify_only_principals_who_see_t
                 await until_there_are_prompts(each.client)
             await until_quiet(api, policy, told_alice, told_bob, desk=FIXTURE, bench=FIXTURE)
             await alice.client.call_tool("desk__test_trigger_tool_change", {})
-            await until(lambda: TOOLS in told_alice, "alice is told")
+            await until(lambda: TOOLS in told_alice, "alice is notified")
             await alice.client.call_tool("bench__test_trigger_tool_change", {})
-            await until(lambda: told_bob, "bob is told of what he sees")
+            await until(lambda: told_bob, "bob is notified of what he sees")
             assert told_bob == [TOOLS]
 
 
@@ -147,15 +147,17 @@ async def test_updates_of_a_resource_stop_when_the_policy_hides_it(mode: Mode, t
             uris = (of("desk", WATCHED), of("desk", STATIC))
             async with alice.watching(*uris), bob.watching(*uris):
                 await update(alice.client, "desk", WATCHED)
-                await until(lambda: alice.heard and bob.heard, "both are told")
+                await until(lambda: alice.heard and bob.heard, "both are notified")
                 bob.heard.clear()
                 reload(api, hidden_from_bob(tools=[f"desk.{WATCHED}"]), desk=FIXTURE)
                 await until_unreadable(bob.client, of("desk", WATCHED))
                 for uri in (WATCHED, STATIC):
                     await update(alice.client, "desk", uri)
-                await until(lambda: of("desk", STATIC) in bob.heard, "bob is told of what he still has")
+                await until(
+                    lambda: of("desk", STATIC) in bob.heard, "bob is notified of the resource that he still sees"
+                )
                 assert bob.heard == [of("desk", STATIC)]
-                await until(lambda: len(alice.heard) == 3, "alice is told of all")
+                await until(lambda: len(alice.heard) == 3, "alice gets every notification")
 
 
 async def until_unreadable(client: Client, uri: str) -> None:
@@ -182,7 +184,7 @@ async def test_losing_an_isolated_server_notifies_but_eviction_does_not(tmp_path
             await until(lambda: {PROMPTS, RESOURCES} <= {*told_bob}, "bob has prompts, and alice made room")
             told_bob.clear()
             reload(api, {**isolated("alice"), **one_at_a_time}, desk=FIXTURE)
-            await until(lambda: {TOOLS, PROMPTS, RESOURCES} <= {*told_bob}, "bob is told that he has none any more")
+            await until(lambda: {TOOLS, PROMPTS, RESOURCES} <= {*told_bob}, "bob is notified that his prompts are gone")
             assert (await bob.client.list_prompts(cache_mode="bypass")).prompts == []
             assert told_alice == []
 
@@ -208,6 +210,6 @@ async def test_closed_connections_are_not_compared_again() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(notifications.follow)
         notifications.compare_all()
-        await until(lambda: looked_at, "it is looked at who sees what")
+        await until(lambda: looked_at, "the connections are compared")
         tasks.cancel_scope.cancel()
     assert looked_at == ["alice"]

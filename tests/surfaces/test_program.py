@@ -163,7 +163,7 @@ async def test_serve_http_accepts_authentication_like_a_configuration() -> None:
         await crib.serve_http("0.0.0.0:0")
 
 
-# -- some of the operations -------------------------------------------------------------------------------------------
+# -- selected operations ----------------------------------------------------------------------------------------------
 
 
 async def test_without_call_tool_tools_can_be_found_but_not_called() -> None:

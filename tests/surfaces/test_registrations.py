@@ -96,7 +96,7 @@ async def test_a_registered_tool_is_served_until_it_is_unregistered(config: Path
         assert "ops" in "".join(tool.description or "" for tool in after)
         assert "ops" not in before
         if mode == "legacy":
-            await until(lambda: "notifications/tools/list_changed" in told, "word that the list has changed")
+            await until(lambda: "notifications/tools/list_changed" in told, "the list change notification")
 
         handle = (await ask(client, "expand_tool", tool_id="ops.disk_free"))["handle"]
         await in_thread(remove, config)
@@ -122,7 +122,7 @@ async def test_with_all_operations_a_registration_changes_the_tool_list(config: 
 
         await until(is_listed, "the new tool in the list")
         if mode == "legacy":
-            await until(lambda: "notifications/tools/list_changed" in told, "word that the list has changed")
+            await until(lambda: "notifications/tools/list_changed" in told, "the list change notification")
 
 
 async def listed(client: Client) -> list[Any]:

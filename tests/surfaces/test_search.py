@@ -95,7 +95,9 @@ async def test_a_query_without_shared_words_finds_its_tool_by_vectors(how: str, 
     model(tmp_path / "tiny")
     async with client_of(how, configured(tmp_path, embedder={"folder": "tiny"})) as client:
         assert (await tools_for(client, "send"))[0] == "notes.dispatch"
-        await until_found(lambda: tools_for(client, "mail"), ["notes.dispatch"], "a vector of it")
+        await until_found(
+            lambda: tools_for(client, "mail"), ["notes.dispatch"], "the query finds the tool by its vector"
+        )
 
 
 def missing(folder: Path) -> str:
@@ -211,7 +213,7 @@ async def test_the_refuse_setting_decides_whether_weak_matches_are_shown(tmp_pat
     async with served(config) as client:
         assert await tools_for(client, query) == []
         write_config(config, toolcrib={"declared": declared, "search": {"refuse": False}})
-        await until_found(lambda: tools_for(client, query), ["notes.hoard"], "the best there is is shown")
+        await until_found(lambda: tools_for(client, query), ["notes.hoard"], "the best match is shown")
 
 
 # -- call history -----------------------------------------------------------------------------------------------------
@@ -257,7 +259,9 @@ async def test_past_calls_raise_the_rank_only_for_principals_who_share_history(
         assert before[0][0] == "desk.drawer_0"
         await search_and_call(api, ALICE, query, "desk.drawer_3")
         for token in (ALICE, BOB):
-            await until_found(lambda token=token: first(api, token, query), "desk.drawer_3", "the past counts")
+            await until_found(
+                lambda token=token: first(api, token, query), "desk.drawer_3", "past calls change the ranking"
+            )
         assert await ranked(api, CYD, query) == before
         ended = toolcrib_process("audit", "forget", "--principal", "team-alice", "--yes", "-c", api.config)
         assert ended.code == 0, ended.err

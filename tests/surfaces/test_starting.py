@@ -29,7 +29,7 @@ async def serving(*given, **named):
     await serve(*given, **named)
 
 command.log_warnings, stdio.serve_stdio = starting, serving
-stdio.LIST_FIRST_S = 3600  # so that nothing but a question begins what follows the list of tools
+stdio.LIST_FIRST_S = 3600  # only a request starts the work after the tool list
 try:
     main(["serve", *sys.argv[1:]])
 finally:

@@ -180,7 +180,7 @@ def test_results_pass_through_unchanged_between_protocol_versions(modern: bool, 
         if not modern:
             gateway.shake_hands()
         picture = gateway.run_tool("bench.image", modern=modern)
-        direct = faulty._image({})  # pyright: ignore[reportPrivateUsage]  what the server itself answers
+        direct = faulty._image({})  # pyright: ignore[reportPrivateUsage]  the answer of the server itself
         # Only the URIs of resources differ, because they name their server.
         assert json.loads(json.dumps(picture["content"]).replace("toolcrib://bench/", "")) == direct["content"]
         assert [block["uri"] for block in picture["content"] if "uri" in block] == ["toolcrib://bench/memo://palette"]

@@ -113,13 +113,15 @@ async def test_resource_updates_reach_exactly_the_subscribed_clients(source: str
             assert agreed == {of(source, WATCHED)}
             for uri in (WATCHED, BINARY, STATIC):
                 await update(silent.client, source, uri)
-            await until(lambda: one.heard and two.heard, "both are told")
+            await until(lambda: one.heard and two.heard, "both are notified")
             async with two.watching(of(source, WATCHED)):
                 part = (
                     "" if source.startswith("newer") else "/a/part/of/it"
                 )  # streams of the SDK do not report parts of a resource
                 await update(silent.client, source, WATCHED + part)
-                await until(lambda: len(one.heard) == 2 and len(two.heard) == 2, "both are told of the same")
+                await until(
+                    lambda: len(one.heard) == 2 and len(two.heard) == 2, "both are notified of the same resource"
+                )
         assert one.heard == [of(source, WATCHED)] * 2
         assert two.heard == [of(source, STATIC), of(source, WATCHED)]
         assert silent.heard == []
@@ -140,7 +142,7 @@ async def test_the_gateway_subscribes_once_and_unsubscribes_after_the_last_clien
                             await stays.__aenter__()  # the client leaves without unsubscribing
                     await until_watched(asking.client, source, {WATCHED})
                     await update(asking.client, source, WATCHED)
-                    await until(lambda: one.heard, "who stays is told")
+                    await until(lambda: one.heard, "the remaining client is notified")
                     assert one.heard == [of(source, WATCHED)]
                     one.heard.clear()
                 await until_watched(asking.client, source, set())
@@ -163,10 +165,10 @@ async def test_subscriptions_are_restored_after_a_server_crash(source: str, mode
     async with watcher(shared, mode) as one, watcher(shared, "auto") as other:
         async with one.watching(of(source, WATCHED)):
             await run_tool(other.client, f"{source}.test_die")
-            await until(lambda: one.heard, "nobody knows what changed meanwhile")
+            await until(lambda: one.heard, "the client is notified after the crash")
             one.heard.clear()
             await update(other.client, source, WATCHED)
-            await until(lambda: one.heard == [of(source, WATCHED)], "it is told again")
+            await until(lambda: one.heard == [of(source, WATCHED)], "the client is notified again")
 
 
 async def test_a_refused_subscription_of_an_older_client_gives_a_reason(shared: str) -> None:
@@ -209,10 +211,10 @@ async def test_subscriptions_move_to_the_server_of_a_changed_configuration(tmp_p
         async with watcher(gateway.url, "legacy") as one, watcher(gateway.url, "auto") as other:
             async with one.watching(of("one", WATCHED)):
                 write_config(config, one=HANDSHAKE_FIXTURE)
-                await until(lambda: one.heard, "another server may say something else")
+                await until(lambda: one.heard, "the client is notified of the new server")
                 one.heard.clear()
                 await update(other.client, "one", WATCHED)
-                await until(lambda: one.heard == [of("one", WATCHED)], "it is told")
+                await until(lambda: one.heard == [of("one", WATCHED)], "the client is notified")
 
 
 BEFORE, AFTER = "token-of-alice", "renewed-token-of-alice"
@@ -244,7 +246,7 @@ async def test_a_subscription_continues_after_a_token_renewal_with_more_scopes(t
             async with one.watching(of("one", WATCHED), of("one", STATIC)):
                 for uri in (WATCHED, STATIC):
                     await update(one.client, "one", uri)
-                await until(lambda: of("one", STATIC) in one.heard, "it is told of what it asked for last")
+                await until(lambda: of("one", STATIC) in one.heard, "the client is notified of the last subscription")
                 assert one.heard == [of("one", WATCHED), of("one", STATIC)]
 
 
@@ -258,5 +260,5 @@ async def test_a_token_with_fewer_scopes_cannot_join_a_subscription(tmp_path: Pa
                     async with less.watching(of("one", WATCHED)):
                         pass
                 await update(more.client, "one", WATCHED)
-                await until(lambda: more.heard, "the other goes on")
+                await until(lambda: more.heard, "the other subscription continues")
                 assert less.heard == []

@@ -52,7 +52,7 @@ async def test_text_thoughts_and_plans_are_streamed_to_the_editor() -> None:
     assert answer.updates.thoughts == "Let me see."
     ((first, second),) = answer.updates.plans
     assert (first.content, first.status, second.status) == ("find it", "completed", "pending")
-    assert not answer.tool_calls  # a plan is shown as one, and not as a call
+    assert not answer.tool_calls  # a plan is not shown as a tool call
     assert len([each for each in answer.updates if each.session_update == "agent_message_chunk"]) > 2
 
 
@@ -235,7 +235,7 @@ async def test_a_prompt_to_a_closed_session_is_refused() -> None:
         await client.close_session(session)
         with pytest.raises(RequestError, match="Invalid params"):
             await client.prompt(session, "Are you there?")
-        await client.cancel(session)  # nothing to cancel, and nothing fails
+        await client.cancel(session)  # there is nothing to cancel, and no error
 
 
 @pytest.mark.parametrize(

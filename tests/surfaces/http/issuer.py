@@ -130,7 +130,7 @@ def issuing() -> Generator[Issuer]:
             except OSError:  # the client has disconnected
                 return
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  as it is called there
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name of the base class
             """Suppress the request log."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

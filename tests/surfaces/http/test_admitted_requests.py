@@ -132,7 +132,7 @@ async def test_a_call_is_cancelled_with_an_error_when_its_token_is_removed(versi
                     (last,) = [message async for message in stream]
                 assert last["id"] == 7
                 assert "Invalid token." in last["error"]["message"]
-        await until(lambda: events(log, "cancelled"), "the server was told of the cancellation")
+        await until(lambda: events(log, "cancelled"), "the server receives the cancellation")
 
 
 async def test_an_unanswered_call_gets_401_when_its_token_is_removed(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ async def test_an_unanswered_call_gets_401_when_its_token_is_removed(tmp_path: P
         assert answers[0].status_code == 401
         assert problem(answers[0])["code"] == "UNAUTHORIZED"
         assert 'error="invalid_token"' in answers[0].headers["www-authenticate"]
-        await until(lambda: events(log, "cancelled"), "the server was told of the cancellation")
+        await until(lambda: events(log, "cancelled"), "the server receives the cancellation")
 
 
 async def test_an_open_stream_ends_when_authentication_is_turned_on(tmp_path: Path) -> None:

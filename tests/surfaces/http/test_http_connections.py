@@ -218,7 +218,7 @@ async def test_hundreds_of_silent_connections_do_not_block_other_clients() -> No
     """Opens ten times the allowed number: silent connections are closed, and connections with requests stay open."""
     async with served(ConnectionLimits(connections=40)) as here:
         calling, _ = await here.open(b"GET /long HTTP/1.1\r\nHost: here\r\n\r\n")
-        await until(lambda: here.app.asked_to_wait, "the long request is under way")
+        await until(lambda: here.app.asked_to_wait, "the long request is running")
         kept, kept_writer = await here.open(GET)
         assert await answered(kept) == (200, b"hello")
         most = 0
@@ -238,7 +238,7 @@ async def test_hundreds_of_silent_connections_do_not_block_other_clients() -> No
 async def test_a_new_connection_gets_503_when_all_connections_are_busy() -> None:
     async with served(ConnectionLimits(connections=3)) as here:
         busy = [(await here.open(b"GET /long HTTP/1.1\r\nHost: here\r\n\r\n"))[0] for _ in range(3)]
-        await until(lambda: here.app.asked_to_wait == 3, "all of them are under way")
+        await until(lambda: here.app.asked_to_wait == 3, "all requests are running")
         refused, _ = await here.open(GET)
         assert (await answered(refused))[0] == 503
         here.app.go_on.set()

@@ -235,7 +235,7 @@ async def test_a_disconnected_client_cancels_its_upstream_call(api: Api, log: Pa
         tasks.start_soon(call)
         await until(lambda: len(received(log, "tools/call")) > calls, "the call reached the server")
         tasks.cancel_scope.cancel()
-    await until(lambda: len(events(log, "cancelled")) > cancelled, "the server was told of the cancellation")
+    await until(lambda: len(events(log, "cancelled")) > cancelled, "the server receives the cancellation")
 
 
 def test_every_error_code_has_a_status() -> None:

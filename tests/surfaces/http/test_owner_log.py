@@ -137,6 +137,6 @@ async def test_a_repeated_server_failure_is_logged_once(
     )
     crib.add_source(source)
     async with served_here(tmp_path, crib):
-        await until(lambda: not source.reasons, "it was tried as often")
+        await until(lambda: not source.reasons, "every listing attempt has failed")
     warned = [record.getMessage() for record in caplog.records if record.name == "toolcrib.catalog.intake"]
     assert warned[:2] == ["`broken`: no such program", "`broken` exited"]

@@ -172,7 +172,7 @@ async def test_concurrent_requests_are_limited_per_principal(tmp_path: Path, wai
         async with anyio.create_task_group() as calls:
             for _ in range(bounds.requests_each):
                 calls.start_soon(call)
-            await until(lambda: waiting.began == bounds.requests_each, "all that may run do")
+            await until(lambda: waiting.began == bounds.requests_each, "all allowed calls are running")
             refused = await here.ask("list", BOB)
             assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
             assert problem(refused)["retryable"]

@@ -361,7 +361,7 @@ async def test_concurrent_requests_share_one_request_for_keys(issuer: Issuer) ->
     async with anyio.create_task_group() as tasks:
         for _ in range(50):
             tasks.start_soon(ask)
-        await until(lambda: issuer.asked, "the issuer is asked, and the loop goes on meanwhile")
+        await until(lambda: issuer.asked, "the issuer is asked while the event loop continues")
         assert found == []
         issuer.holds.set()
     assert len(found) == 50

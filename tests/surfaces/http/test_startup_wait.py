@@ -107,7 +107,7 @@ async def test_the_gateway_is_ready_once_every_initial_server_listed_or_failed(
     async with served_here(tmp_path, crib) as here:
         assert not await is_ready(here)
         sources[0].may_go_on.set()
-        await until(lambda: crib.starting == ("two",), "the first is listed")
+        await until(lambda: crib.starting == ("two",), "the first server is listed")
         assert not await is_ready(here)
         sources[1].failure = SourceUnavailable("It does not work.")
         sources[1].may_go_on.set()

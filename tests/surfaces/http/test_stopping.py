@@ -51,7 +51,7 @@ class Stopped:
         async with served_here(self.folder, self.crib) as here, anyio.create_task_group() as asking:
             for name, (path, body) in requests.items():
                 asking.start_soon(self._ask, here, name, path, body)
-            await until(lambda: self.under_way == len(requests), "all of them are under way")
+            await until(lambda: self.under_way == len(requests), "all requests are running")
             signal.raise_signal(signal.SIGTERM)
 
     async def _ask(self, here: Here, name: str, path: str, body: Json) -> None:
