@@ -36,7 +36,7 @@ def error_of(result: Json) -> Json:
     return result["structuredContent"]["error"]
 
 
-def test_calls_beyond_the_queue_limit_are_refused_and_queued_ones_run_in_order(tmp_path: Path) -> None:
+def test_calls_beyond_the_queue_limit_are_refused_and_others_run_in_order(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     limits: Json = {"max_queued_calls": 40, "sources": {"bench": {"max_concurrent_calls": 3}}}
     config = write_config(tmp_path / "mcp.json", toolcrib=limits, bench=faulty_entry("--log", str(log)))
