@@ -250,7 +250,7 @@ def test_error_messages_wrap_between_words_at_eighty_columns(tools: str, tmp_pat
     config = write_config(tmp_path / "m.json", gone={"command": "no-such-program-4b1f"})
     for words, said in [
         (
-            ["search", "--tools", tools, "zebra"],
+            ["search", "--tools", tools, "zzzz"],
             "No tool matches this query well. Search with different words: say what you want to do",
         ),
         (["call", "-c", config.name, "gone.x"], "`gone` could not start or connect. The gateway's owner can"),
