@@ -59,12 +59,20 @@ def test_switched_off_it_takes_no_memory_and_changes_no_score() -> None:
 
 def test_the_share_of_meaning_falls_with_the_number_of_terms() -> None:
     requests = ["folder", "folder list", "folder list size", "folder list size owner date time zone " * 2]
-    shares = [share_of(Query.parse(each), WEIGHTS) for each in requests]
+    shares = [share_of(Query.parse(each), 0.0, WEIGHTS) for each in requests]
 
     assert shares == sorted(shares, reverse=True)
     assert shares[0] == WEIGHTS.meaning_at_most
-    assert shares[2] == pytest.approx(min(WEIGHTS.meaning - WEIGHTS.meaning_by_length * math.log(3), 0.8))
-    assert share_of(Query.parse(" ".join(f"word{at}x" for at in range(100))), WEIGHTS) == WEIGHTS.meaning_at_least
+    by_length = WEIGHTS.meaning - WEIGHTS.meaning_by_length * math.log(3)
+    assert shares[2] == pytest.approx(min(by_length, WEIGHTS.meaning_at_most))
+    assert share_of(Query.parse(" ".join(f"word{at}x" for at in range(100))), 0.0, WEIGHTS) == WEIGHTS.meaning_at_least
+
+
+def test_meaning_counts_less_if_a_tool_has_all_words_of_the_request() -> None:
+    query = Query.parse("folder")
+    shares = [share_of(query, coverage, WEIGHTS) for coverage in (0.0, 0.5, 1.0)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[2] == pytest.approx(WEIGHTS.meaning_at_most - WEIGHTS.meaning_by_coverage)
 
 
 _WORDS = (

@@ -79,7 +79,7 @@ CASES = {
         "open a pull request of the repository",
         [tool("github.merge_pull_request_of_repository"), tool("browser.open"), tool("github.open")],
     ),
-    "meaning": Case("is it going to rain", [tool("s.going_concern"), tool("s.weather_forecast")]),
+    "meaning": Case("is it going to rain tomorrow", [tool("s.going_concern"), tool("s.weather_forecast")]),
     "embedding": Case("how warm will it be", [tool("s.be_warm_will"), tool("s.weather")], _near),
     "history": Case(
         "what changed lately?", [tool("git.log", "What changed"), tool("git.show", "What changed")], _served

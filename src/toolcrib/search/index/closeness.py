@@ -37,11 +37,14 @@ class Blend:
     """The number of tools."""
 
 
-def blended(scores: Sequence[Impacts], parts: Sequence[Part], query: Query, weights: Weights) -> Blend | None:
+def blended(
+    scores: Sequence[Impacts], parts: Sequence[Part], query: Query, coverage: float, weights: Weights
+) -> Blend | None:
     """Add the closeness in meaning to `scores`. None if the table knows nothing of the query, or of the tools.
 
-    The sum is convex, and both summands are relative to their best. All products of vectors are exact (see
-    `word_vectors.QUERY_SCALE`), so the result does not depend on how the tools are divided into parts.
+    `coverage` is the share of the query's weight in the best tool by words. The sum is convex, and both summands are
+    relative to their best. All products of vectors are exact (see `word_vectors.QUERY_SCALE`), so the result does not
+    depend on how the tools are divided into parts.
     """
     size = sum(part.size for part in parts)
     table = shipped()
@@ -62,7 +65,7 @@ def blended(scores: Sequence[Impacts], parts: Sequence[Part], query: Query, weig
     for each, part in zip(near, parts, strict=True):
         if part.size < len(part.segment):
             each[~part.mask] = -np.inf
-    share = np.float32(share_of(query, weights))
+    share = np.float32(share_of(query, coverage, weights))
     top = np.float32(max(most(scores), _LEAST))
     by_words = [each * ((1 - share) / top) for each in scores]
     if not is_small:
@@ -109,10 +112,11 @@ def _chosen(
     return [score >= high for score in first]
 
 
-def share_of(query: Query, weights: Weights) -> float:
-    """Return the share of the score that comes from meaning."""
+def share_of(query: Query, coverage: float, weights: Weights) -> float:
+    """Return the share of the score that comes from meaning. `coverage` is as in `blended`."""
     share = weights.meaning - weights.meaning_by_length * math.log(max(len(query.terms), 1))
-    return min(max(share, weights.meaning_at_least), weights.meaning_at_most)
+    most = weights.meaning_at_most - weights.meaning_by_coverage * coverage
+    return min(max(share, weights.meaning_at_least), most)
 
 
 def _closest(tools: NDArray[np.float32], asked: NDArray[np.float32]) -> NDArray[np.float32]:

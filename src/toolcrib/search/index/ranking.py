@@ -100,7 +100,9 @@ def rank(
     if weights.embedding and knowledge.understood is not None:
         found = similarities(knowledge.understood, parts)
     if weights.meaning and (found is None or 2 * found.known < sum(part.size for part in parts)):
-        blend = blended(scores, parts, query, weights)
+        by_words = _best(parts, scores)
+        coverage = words.shares(*by_words)[0] if by_words is not None else 0.0
+        blend = blended(scores, parts, query, coverage, weights)
     if blend is not None:
         scores, lead, compared, by_meaning = blend.scores, blend.lead, blend.compared, weights.by_table
     elif found is not None:

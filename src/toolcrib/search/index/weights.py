@@ -107,6 +107,8 @@ class Weights:
     meaning_by_length: float = 0.33
     meaning_at_least: float = 0.2
     meaning_at_most: float = 0.8
+    meaning_by_coverage: float = 0.4
+    """The amount by which `meaning_at_most` is lower if the best tool by words has all words of the request."""
     meaning_alone: float = 0.2
     """How much closer than the mean of all tools a tool without a common word must be to match, as cosines."""
 
