@@ -165,6 +165,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_the_same_time_share_the_file_of_the_first(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RACER]
     racers = [

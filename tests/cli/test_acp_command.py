@@ -126,6 +126,7 @@ def test_a_signal_ends_the_program_with_exit_code_0(number: signal.Signals, tmp_
         ("openai:gpt-5", "cannot use the model `openai:gpt-5`"),
     ],
 )
+@pytest.mark.slow
 def test_an_unusable_model_is_reported_at_startup(model: str, says: str) -> None:
     env = {"PATH": "/usr/bin:/bin"}  # without an API key
     ended = subprocess.run(

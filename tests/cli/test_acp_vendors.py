@@ -14,7 +14,7 @@ from toolcrib.testing.vendors.anthropic_server import AnthropicServer
 from toolcrib.testing.vendors.openai_server import OpenAIServer
 from toolcrib.testing.vendors.server import Call, Failure, Turn
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 RENAME = {
     "name": "rename_symbol",

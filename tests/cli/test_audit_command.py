@@ -668,6 +668,7 @@ def test_deleted_operations_are_erased_from_the_file_while_another_process_reads
     assert [line["query"] for line in lines(path)] == [*(f"query {n}" for n in range(0, 300, 3)), "written on"]
 
 
+@pytest.mark.slow
 def test_deleted_data_in_an_open_snapshot_of_a_reader_is_reported(path: Path) -> None:
     with AuditReader(path) as reader, reader.snapshot():
         assert reader.last_id()

@@ -22,6 +22,8 @@ from tests.surfaces.serving import TOOLCRIB, ask, conversation, run_tool
 
 from toolcrib.sources.installed import GROUP
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "plugin"
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
 UV = str(Path(sys.executable).with_name("uv"))

@@ -146,6 +146,7 @@ def test_each_protocol_tool_is_documented_correctly(name: str) -> None:
 
 
 @pytest.mark.parametrize(("said", "after"), [("y", "blade"), ("n", "saw")])
+@pytest.mark.slow
 def test_the_example_editor_renames_only_with_permission(said: str, after: str, tmp_path: Path) -> None:
     (editor,) = shown(DISCOVERY, "python")
     (script,) = [text for text in shown(DISCOVERY, "json") if text.startswith("[")]
@@ -168,6 +169,7 @@ def test_the_example_editor_renames_only_with_permission(said: str, after: str, 
     assert (project / "bench.py").read_text() == BEFORE.replace("saw", after)
 
 
+@pytest.mark.slow
 def test_the_example_editor_forwards_environment_and_standard_error(tmp_path: Path) -> None:
     (editor,) = shown(DISCOVERY, "python")
     (tmp_path / "editor.py").write_text(editor)
@@ -192,6 +194,7 @@ def test_the_example_editor_forwards_environment_and_standard_error(tmp_path: Pa
     ],
     ids=["asks permission", "does not ask"],
 )
+@pytest.mark.slow
 async def test_the_example_check_passes_only_for_an_agent_that_asks(
     script: list[dict[str, Any]], verdict: AbstractContextManager[Any], tmp_path: Path
 ) -> None:

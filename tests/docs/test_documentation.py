@@ -95,6 +95,7 @@ def test_the_readme_lists_every_extra() -> None:
     assert named == {*extras}
 
 
+@pytest.mark.slow
 def test_the_editor_example_shows_each_way_to_offer_tools() -> None:
     words = [sys.executable, "examples/acp_tool_discovery.py"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)

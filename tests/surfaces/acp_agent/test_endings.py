@@ -217,6 +217,7 @@ async def test_a_signal_releases_terminals_and_stores_the_conversation(tmp_path:
     assert kept.title == "Build it."
 
 
+@pytest.mark.slow
 def test_a_signal_stops_an_agent_whose_editor_does_not_read(tmp_path: Path) -> None:
     large = {"text": "x" * 3_000_000}
     with subprocess.Popen(
