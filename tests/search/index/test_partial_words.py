@@ -103,6 +103,39 @@ def test_answers_with_hidden_tools_are_those_without_them(words: list[str], hidd
     assert INDEX.search(query, limit=10, visible=visible) == fresh.search(query, limit=10)
 
 
+MANY = [_tool(f"hidden.auth{one}{other}") for one in "abcdefgh" for other in "klmnopqr"]
+"""More tools than stand-ins are given, whose words come before those of the visible ones in each order."""
+
+
+@pytest.mark.parametrize(
+    ("query", "visible"),
+    [
+        ("auth", [_tool("iam.authzzzzzz")]),
+        ("hakl", [_tool("x.zzauthaklzzzz")]),
+        ("authakm", [_tool("iam.authzkm")]),
+        ("authak", [_tool("iam.authzk")]),
+    ],
+)
+def test_many_hidden_words_crowd_out_no_visible_one(query: str, visible: list[Document]) -> None:
+    index = Index.build([*MANY, *visible])
+    shown = index.select(lambda tool_id: not tool_id.startswith("hidden."))
+
+    fresh = Index.build(visible).search(query, limit=10)
+
+    assert [hit.tool_id for hit in fresh.hits] == [visible[0].tool_id]
+    assert index.search(query, limit=10, visible=shown) == fresh
+
+
+@pytest.mark.parametrize("query", ["authakx", "auth", "thak"])
+def test_stand_ins_do_not_depend_on_how_an_index_grew(query: str) -> None:
+    tools = [*MANY, _tool("iam.authakxy"), _tool("iam.bauthakx"), _tool("iam.authaks")]
+    once = Index.build(tools, weights=WORDS)
+    grown = Index.build(tools[:-1], weights=WORDS).updated(tools[-1:])
+
+    assert len(grown.parts) == 2
+    assert grown.search(query, limit=50) == once.search(query, limit=50)
+
+
 @given(st.permutations(TOOLS), st.integers(0, len(TOOLS)))
 def test_an_index_that_grew_answers_like_one_built_at_once(tools: list[Document], at: int) -> None:
     grown = Index.build(tools[:at], weights=WORDS).updated(tools[at:])

@@ -8,10 +8,10 @@ tool has the query term itself.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain, islice
 from weakref import WeakKeyDictionary
 
 from toolcrib.search.index.segment import Part, Segment
@@ -52,13 +52,10 @@ _MIN_TYPED = (5, 8)
 """The minimum lengths of a term in which one typing error, and two, are assumed."""
 
 _MOST = 24
-"""How many terms of one segment stand in for a term, at most."""
+"""How many terms of each kind stand in for a term, at most."""
 
 _COMPARED = 2_000
-"""How many terms of one segment are compared for typing errors, at most."""
-
-_KEPT = 1_024
-"""For how many terms each segment keeps what was found."""
+"""How many terms of visible tools are compared for typing errors, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,66 +76,73 @@ _OF_ERRORS = (0.7, 0.5)
 def stand_ins(term: str, parts: Sequence[Part]) -> tuple[_StandIn, ...]:
     """Return the terms of the visible tools in `parts` that stand in for `term`, the most alike first.
 
-    The caller has checked that no visible tool has `term`.
+    The caller has checked that no visible tool has `term`. Every limit counts terms of visible tools only, over all
+    parts. So neither hidden tools nor the division into parts affect the result.
     """
-    found: dict[str, float] = {}
-    for part in parts:
-        for each in _vocabulary(part.segment).alike(term):
-            postings = part.segment.postings(each.term)
-            if postings is not None and part.count(postings[0]):
-                found[each.term] = each.likeness
-    if not found:
-        return ()
-    # A typing error is assumed only if nothing else explains the word in any segment.
-    best = max(found.values())
-    kept = [(name, likeness) for name, likeness in found.items() if likeness == best or best not in _OF_ERRORS]
-    kept.sort(key=lambda each: (-each[1], len(each[0]), each[0]))
-    return tuple(_StandIn(name, likeness) for name, likeness in kept[:_MOST])
+    found = [_StandIn(each, _OF_ABBREVIATION) for each in _visible(_abbreviations().get(term, ()), parts)]
+    if not (term.isascii() and term.isalpha()):  # a part of a number, or one digit more, means something else
+        return tuple(found)
+    vocabularies = [_vocabulary(part.segment) for part in parts]
+    if len(term) >= _MIN_BEGINNING:
+        beginning = chain.from_iterable(each.beginning(term) for each in vocabularies)
+        found += [_StandIn(each, _OF_BEGINNING) for each in islice(_visible(beginning, parts), _MOST)]
+        holding = chain.from_iterable(each.holding(term) for each in vocabularies)
+        found += [_StandIn(each, _OF_PART) for each in islice(_visible(holding, parts), _MOST)]
+    return tuple(found or _misspelled(term, vocabularies, parts))
+
+
+def _visible(found: Iterable[str], parts: Sequence[Part]) -> Iterator[str]:
+    """Yield those of `found` that a visible tool has, each once, the shortest first, then by the alphabet."""
+    ordered = sorted(set(found), key=lambda each: (len(each), each))
+    return (each for each in ordered if any(part.holders(each) for part in parts))
+
+
+def _misspelled(term: str, vocabularies: Sequence[_Vocabulary], parts: Sequence[Part]) -> list[_StandIn]:
+    """Return the terms with the fewest typing errors."""
+    errors = sum(len(term) >= least for least in _MIN_TYPED)
+    if not errors:
+        return []
+    pieces = _pieces(term, errors)
+    lengths = range(len(term) - errors, len(term) + errors + 1)
+    near = (
+        each
+        for vocabulary in vocabularies
+        for length in lengths
+        for each in vocabulary.by_beginning.get((term[0], length), ())
+        if any(map(each.__contains__, pieces))
+    )
+    by_errors: dict[int, list[str]] = {}
+    for each in islice(_visible(near, parts), _COMPARED):
+        by_errors.setdefault(distance(term, each, errors), []).append(each)
+    least = min(by_errors, default=errors + 1)
+    if least > errors:
+        return []
+    return [_StandIn(each, _OF_ERRORS[least - 1]) for each in by_errors[least][:_MOST]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Vocabulary:
-    """The terms of one segment, prepared for searching in them."""
+    """The terms of one segment, prepared for searching in them. Terms with digits or other letters are left out."""
 
     ordered: Sequence[str]
     joined: str
     """All terms, each between two line feeds."""
     by_beginning: Mapping[tuple[str, int], Sequence[str]]
     """The terms by their first letter and their length."""
-    found: dict[str, tuple[_StandIn, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, segment: Segment) -> _Vocabulary:
-        # Numbers and words of other scripts are left out: a part of a number, or one digit more, means something else.
         ordered = sorted(term for term in segment.terms if term.isascii() and term.isalpha())
         by_beginning: dict[tuple[str, int], list[str]] = {}
         for term in ordered:
             by_beginning.setdefault((term[0], len(term)), []).append(term)
         return cls(ordered, "\n" + "\n".join(ordered) + "\n", by_beginning)
 
-    def alike(self, term: str) -> tuple[_StandIn, ...]:
-        if (known := self.found.get(term)) is None:
-            if len(self.found) >= _KEPT:
-                self.found.clear()
-            known = self.found[term] = tuple(self._search(term))
-        return known
+    def beginning(self, term: str) -> Sequence[str]:
+        """Return the terms that begin with `term`."""
+        return self.ordered[bisect_left(self.ordered, term) : bisect_left(self.ordered, term + "\x7f")]
 
-    def _search(self, term: str) -> Iterator[_StandIn]:
-        given = _abbreviations().get(term, ())
-        yield from (_StandIn(each, _OF_ABBREVIATION) for each in given)
-        if not (term.isascii() and term.isalpha()):
-            return
-        others: list[_StandIn] = []
-        if len(term) >= _MIN_BEGINNING:
-            start = bisect_left(self.ordered, term)
-            begun = (each for each in islice(self.ordered, start, start + _MOST) if each.startswith(term))
-            others += [_StandIn(each, _OF_BEGINNING) for each in begun]
-            others += [_StandIn(each, _OF_PART) for each in islice(self._holding(term), _MOST)]
-        yield from others
-        if not given and not others:
-            yield from self._misspelled(term)
-
-    def _holding(self, term: str) -> Iterator[str]:
+    def holding(self, term: str) -> Iterator[str]:
         """Yield the terms that contain `term`, but do not begin with it."""
         at = self.joined.find(term)
         while at >= 0:
@@ -146,20 +150,6 @@ class _Vocabulary:
             if start < at:
                 yield self.joined[start:end]
             at = self.joined.find(term, end)
-
-    def _misspelled(self, term: str) -> Iterator[_StandIn]:
-        errors = sum(len(term) >= least for least in _MIN_TYPED)
-        if not errors:
-            return
-        near = (
-            each
-            for length in sorted(range(len(term) - errors, len(term) + errors + 1), key=lambda n: abs(n - len(term)))
-            for each in self.by_beginning.get((term[0], length), ())
-        )
-        pieces = _pieces(term, errors)
-        for each in islice((each for each in near if any(map(each.__contains__, pieces))), _COMPARED):
-            if (count := distance(term, each, errors)) <= errors:
-                yield _StandIn(each, _OF_ERRORS[count - 1])
 
 
 _vocabularies: WeakKeyDictionary[Segment, _Vocabulary] = WeakKeyDictionary()
@@ -171,7 +161,7 @@ def _vocabulary(segment: Segment) -> _Vocabulary:
     return known
 
 
-@lru_cache(maxsize=1)
+@cache
 def _abbreviations() -> Mapping[str, tuple[str, ...]]:
     """Return what each term stands for, in the form of `tokens.terms`, in both directions."""
     found: dict[str, dict[str, None]] = {}

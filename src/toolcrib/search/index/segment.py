@@ -146,6 +146,11 @@ class Part:
         """Count the visible tools for which `claim` is true."""
         return int(np.count_nonzero(claim & self.mask))
 
+    def holders(self, term: str) -> int:
+        """Count the visible tools that contain `term`."""
+        found = self.segment.postings(term)
+        return 0 if found is None else self.count(found[0])
+
     def count(self, docs: Docs) -> int:
         """Count the visible tools in `docs`."""
         if self.size == len(self.segment):

@@ -114,9 +114,7 @@ class Words:
     def _holders(self, term: str) -> int:
         """Return how many visible tools have `term`."""
         if (known := self._held.get(term)) is None:
-            found = (part.segment.postings(term) for part in self._parts)
-            held = (part.count(each[0]) for part, each in zip(self._parts, found, strict=True) if each is not None)
-            known = self._held[term] = sum(held)
+            known = self._held[term] = sum(part.holders(term) for part in self._parts)
         return known
 
     def scores(self, terms: Iterable[str]) -> list[Impacts]:
