@@ -14,10 +14,17 @@ pytestmark = pytest.mark.interop
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 
+LATE_S = 11
+"""More than a gateway lets its first requests wait for servers."""
+
 
 @pytest.mark.skipif(not (BIN / "uvx").exists() and not shutil.which("uvx"), reason="uvx is not installed")
-def test_the_demo_completes_every_task_and_counts_the_cost() -> None:
-    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+def test_the_demo_completes_every_task_and_counts_the_cost_with_servers_that_start_late(tmp_path: Path) -> None:
+    search = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    late = tmp_path / "uvx"
+    late.write_text(f'#!/bin/sh\nsleep {LATE_S}\nexec {shutil.which("uvx", path=search)} "$@"\n')
+    late.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{search}"}
     done = subprocess.run(
         [sys.executable, "-m", "toolcrib", "demo", "--json"],
         cwd=ROOT,

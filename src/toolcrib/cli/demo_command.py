@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import click
 from rich.table import Column, Table
 
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 
 FOUND = 5
 """How many results each search asks for. The right tool must be among them."""
+
+_START_S = 300.0
+"""How long the servers may take to start. The first run downloads them."""
+
+_AGAIN_S = 0.5
+"""The pause before the gateway is asked again whether all servers have started."""
 
 SHOWN_LINES = 4
 """How many lines of a result are shown."""
@@ -261,7 +268,7 @@ def tasks(folder: Path, repository: Path) -> tuple[_Task, ...]:
 async def _weigh(config: Path, report: _Report, *, as_json: bool) -> None:
     """Start the servers directly, as a client without Toolcrib does, and add up the size of all definitions."""
     began = time.monotonic()
-    async with opened(config, None, wait_s=300) as crib:
+    async with opened(config, None, wait_s=_START_S) as crib:
         view = crib.view()
         failed = {name: f"{e.reason} {e.diagnosis}" for name, e in view.sources.items() if e.reason}
         if failed:
@@ -289,6 +296,7 @@ async def _work(config: Path, tasks: tuple[_Task, ...], report: _Report, *, as_j
         if not as_json:
             names = ", ".join(tool.name for tool in listed.tools)
             stdout.print(f"With Toolcrib, it sends {names}: {_tokens(report.bill.operations)}.\n")
+        await _started(client)
         for task in tasks:
             if not as_json:
                 stdout.print(f"[bold cyan]{escape(task.title)}[/]")
@@ -299,6 +307,18 @@ async def _work(config: Path, tasks: tuple[_Task, ...], report: _Report, *, as_j
                     _show(outcome)
             if not as_json:
                 stdout.print()
+
+
+async def _started(client: Client) -> None:
+    """Wait until no answer names a server that is still starting. A gateway answers before, on a slow machine."""
+    starting: list[str] = []
+    with anyio.move_on_after(_START_S):
+        while True:
+            answer = await client.call_tool("search_tools", {"query": "time", "limit": 1})
+            if not (starting := answer.structured_content.get("starting", [])):
+                return
+            await anyio.sleep(_AGAIN_S)
+    raise ToolFailed(f"These servers did not start within {_START_S:g} s: {', '.join(starting)}.")
 
 
 async def _take(client: Client, step: _Step, bill: _Bill) -> dict[str, Any]:
