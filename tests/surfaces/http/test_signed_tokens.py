@@ -42,8 +42,8 @@ from tests.waiting import until
 from toolcrib.config import parse_config
 from toolcrib.config.access_settings import Auth, BearerToken, Jwt
 from toolcrib.core.principal import Principal
-from toolcrib.surfaces.auth import Authenticator, InsufficientScope, KeysUnavailable, Unauthenticated, keys
-from toolcrib.surfaces.auth.keys import FRESH_S, KEPT_S, MAX_BYTES, RETRY_S, IssuerKeys
+from toolcrib.surfaces.auth import Authenticator, InsufficientScope, KeysUnavailable, Unauthenticated, issuer_keys
+from toolcrib.surfaces.auth.issuer_keys import FRESH_S, KEPT_S, MAX_BYTES, RETRY_S, IssuerKeys
 from toolcrib.surfaces.auth.signed_tokens import LEEWAY_S, SignedTokens
 
 pytestmark = pytest.mark.anyio
@@ -345,7 +345,7 @@ async def test_cached_keys_expire_when_they_cannot_be_refreshed(issuer: Issuer) 
 
 
 async def test_a_request_for_keys_times_out(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(issuer_keys, "TIMEOUT_S", 0.05)
     issuer.holds.clear()
     with pytest.raises(KeysUnavailable):
         await tokens_of(issuer, Clock()).principal(issuer.token())

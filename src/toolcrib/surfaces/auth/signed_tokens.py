@@ -10,7 +10,7 @@ import jwt
 from toolcrib.config.access_settings import Jwt, may_be_principal
 from toolcrib.core.principal import Principal
 from toolcrib.surfaces.auth.auth_refusals import InsufficientScope, Unauthenticated
-from toolcrib.surfaces.auth.keys import IssuerKeys
+from toolcrib.surfaces.auth.issuer_keys import IssuerKeys
 
 LEEWAY_S = 30
 """How much the clocks of the issuer and this machine may differ, in seconds."""
