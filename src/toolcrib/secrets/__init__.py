@@ -1,0 +1,1 @@
+"""Seals what Toolcrib stores secretly, and keeps the key for it."""
