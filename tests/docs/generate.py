@@ -32,8 +32,8 @@ from toolcrib.definitions.lint import RULES
 from toolcrib.operations.briefing import operation_tools
 from toolcrib.operations.operation_table import ALL, OPERATIONS, SETS, message_document
 from toolcrib.search.index.weights import SIGNALS
-from toolcrib.sources.declared.definition import SOURCE_KEYS, TOOL_KEYS
-from toolcrib.sources.declared.http_endpoint import HTTP_KEYS
+from toolcrib.sources.declared.definition import DeclaredSourceSettings, DeclaredToolSettings
+from toolcrib.sources.declared.http_endpoint import Endpoint
 from toolcrib.surfaces.http.problems import STATUSES
 
 WORDS = {"SIGNALS": ", ".join(f"`{name}`" for name in SIGNALS), "HINTS": ", ".join(HINTS)}
@@ -160,9 +160,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "category settings": fields_of(CategorySettings),
     "bundle settings": fields_of(BundleSettings),
     "capability settings": fields_of(CapabilitySettings),
-    "declared source settings": settings(SOURCE_KEYS),
-    "declared tool settings": settings(TOOL_KEYS),
-    "http settings": settings(HTTP_KEYS),
+    "declared source settings": fields_of(DeclaredSourceSettings),
+    "declared tool settings": fields_of(DeclaredToolSettings),
+    "http settings": fields_of(Endpoint),
     "embedder settings": fields_of(EmbedderSettings),
     "metadata settings": settings(METADATA_KEYS),
     "pin settings": fields_of(PinSettings),

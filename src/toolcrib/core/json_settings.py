@@ -146,12 +146,12 @@ def read_settings(kind: type[SettingsT], value: object, place: str) -> SettingsT
 
 
 @contextmanager
-def errors_at(place: str) -> Generator[None]:
-    """Put `place` in front of the messages of errors that values raise for themselves."""
+def errors_at(place: str, kind: type[InvalidConfig] | type[InvalidTool] = InvalidConfig) -> Generator[None]:
+    """Put `place` in front of the messages of errors that values raise for themselves, and raise them as `kind`."""
     try:
         yield
     except (InvalidConfig, InvalidTool) as error:
-        raise InvalidConfig(f"{place}{error.message}") from error
+        raise kind(f"{place}{error.message}") from error
 
 
 @cache
@@ -221,6 +221,8 @@ def _read_paths(value: object, place: str) -> tuple[tuple[str, ...], ...]:
     return paths
 
 
+String = Annotated[str, Reader(read_string)]
+"""A string. `null` is an error."""
 Text = Annotated[str, Reader(_read_text)]
 """A string. `null` counts as an empty one."""
 Strings = Annotated[tuple[str, ...], Reader(_read_strings)]

@@ -62,9 +62,9 @@ def test_every_field_of_a_command_is_read() -> None:
 def test_every_field_of_an_endpoint_is_read() -> None:
     tool = read_declared("ops", "weather", WEATHER)
     assert isinstance(tool.action, Endpoint)
-    assert (tool.action.method, tool.action.origin) == ("POST", "https://api.example.com")
+    assert (tool.action.method, tool.action.url.origin) == ("POST", "https://api.example.com")
     assert tool.action.names == {"city", "units", "days"}
-    assert tool.action.allows_private
+    assert tool.action.allow_private
 
 
 def test_a_definition_shown_to_a_model_hides_its_command_and_request() -> None:
@@ -145,6 +145,11 @@ def test_changing_the_wire_object_does_not_change_the_declaration() -> None:
         ({"http": {}}, "ops.tool: needs either `command` or `http`, not both"),
         ({"description": " "}, "ops.tool.description: must be a string that tells"),
         ({"title": 1}, "ops.tool.title: must be a string"),
+        ({"title": None}, "ops.tool.title: must be a string"),
+        ({"env": {"A": None}}, "ops.tool.env.A: must be a string"),
+        ({"stdin": None}, "ops.tool.stdin: must be a string"),
+        ({"command": {}}, "ops.tool.command: must be a list, for example"),
+        ({"metadata": None}, "ops.tool.metadata: must be an object"),
         ({"timeout_s": 0}, "ops.tool.timeout_s: must be a number of seconds, greater than 0 and at most 3600"),
         ({"timeout_s": True}, "ops.tool.timeout_s: must be a number of seconds"),
         ({"env": {"A": 1}}, "ops.tool.env.A: must be a string"),

@@ -345,7 +345,7 @@ async def test_no_error_shows_the_values_of_environment_variables() -> None:
 @pytest.mark.parametrize(
     ("http", "complaint"),
     [
-        ({}, "http.url: write out scheme, host and port, without placeholders"),
+        ({}, "http: `url` is required"),
         ({"url": "https://{city}/"}, "http.url: write out scheme, host and port, without placeholders"),
         ({"url": "https://{city}.example.com/"}, "http.url: write out scheme, host and port"),
         ({"url": "https://example.com{city}/"}, "http.url: write out scheme, host and port"),

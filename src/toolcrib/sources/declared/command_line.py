@@ -9,18 +9,8 @@ from typing import Any, Self, cast
 
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.placeholders import Problem, expanded
-from toolcrib.sources.declared.fields import Fields
 from toolcrib.sources.declared.interpreters import CommandReader, Role
 from toolcrib.sources.declared.template import Template, Values, as_text, check_name, refused
-
-COMMAND_KEYS: Mapping[str, str] = {
-    "command": "The program and its arguments, as a list. A nested list is passed completely or not at all.",
-    "stdin": "What the program reads from standard input. Without this key, standard input is closed.",
-    "cwd": "The folder in which it runs: an absolute path, or one that begins with `~`.",
-    "env": "Environment variables, in addition to the few that every program inherits.",
-    "allow_options": "`true`: an argument may begin with `-` at every position.",
-}
-"""Every key of a command tool, in addition to the keys of all tools."""
 
 _BATCH = (".bat", ".cmd")
 """Endings of files that Windows passes to its shell, with all their arguments."""
@@ -42,30 +32,19 @@ class CommandLine:
     """Whether an argument may begin with `-` where a program could read it as an option."""
 
     @classmethod
-    def read(cls, given: Fields, input_schema: Mapping[str, Any]) -> Self:
-        """Read the command line under the keys of `COMMAND_KEYS`.
+    def read(cls, elements: object, where: str) -> Self:
+        """Read the program and its arguments from a list. Errors name its place as `where`.
 
         Raises:
-            InvalidTool: the command line is invalid, or would let an argument become part of a program.
+            InvalidTool: the list is invalid.
         """
-        elements = given.values["command"]
         if not isinstance(elements, list) or not elements:
-            raise given.wrong("command", 'must be a list, for example ["df", "-h", "{path}"]; no shell reads it')
+            raise InvalidTool(f'{where}: must be a list, for example ["df", "-h", "{{path}}"]; no shell reads it')
         first, *rest = cast("list[object]", elements)
-        where = given.at("command")
         program = Template.read(first, f"{where}.0").literal
         if not program or not program.strip():
             raise InvalidTool(f"{where}.0: must be the name of a program, without placeholders")
-        command = cls(
-            program,
-            tuple(_group(element, f"{where}.{position}") for position, element in enumerate(rest, start=1)),
-            Template.read(given.values["stdin"], given.at("stdin")) if "stdin" in given else None,
-            given.text("cwd") or None,
-            given.texts("env"),
-            given.flag("allow_options"),
-        )
-        command._check(given, cast("Mapping[str, Any]", input_schema.get("properties", {})))
-        return command
+        return cls(program, tuple(_group(each, f"{where}.{position}") for position, each in enumerate(rest, start=1)))
 
     @property
     def names(self) -> frozenset[str]:
@@ -118,26 +97,33 @@ class CommandLine:
         if self.stdin is not None:
             yield self.stdin
 
-    def _check(self, given: Fields, properties: Mapping[str, Any]) -> None:
+    def check(self, input_schema: Mapping[str, Any]) -> None:
+        """Check the command line of a tool with this input schema.
+
+        Raises:
+            InvalidTool: it is invalid, or would let an argument become part of a program. The message begins with the
+                place below the tool.
+        """
+        properties = cast("Mapping[str, Any]", input_schema.get("properties", {}))
         if "\0" in self.program:
-            raise given.wrong("command", "must not contain a NUL")
+            raise InvalidTool(".command: must not contain a NUL")
         for name, value in self.env.items():
             if not name or "=" in name or "\0" in name + value:
-                raise given.wrong("env", f"`{name}` is not a valid environment variable")
+                raise InvalidTool(f".env: `{name}` is not a valid environment variable")
         for position, group in enumerate(self.elements, start=1):
-            where = given.at(f"command.{position}")
+            where = f".command.{position}"
             if len(group) != 1 and not any(template.names for template in group):
                 raise InvalidTool(f"{where}: a nested list must contain an argument such as `{{name}}`")
             for template in group:
                 _check_element(template, properties, where)
         if self.stdin is not None:
             if self.stdin.has_variables:
-                raise given.wrong("stdin", "environment variables are only allowed in `env`")
+                raise InvalidTool(".stdin: environment variables are only allowed in `env`")
             for name in sorted(self.stdin.names):
-                check_name(name, properties, given.at("stdin"))
-        self._check_no_code(given)
+                check_name(name, properties, ".stdin")
+        self._check_no_code()
 
-    def _check_no_code(self, given: Fields) -> None:
+    def _check_no_code(self) -> None:
         """Refuse a command that would put an argument into program text, because no quoting is safe for every
         program."""
         reader = CommandReader(self.program)
@@ -146,7 +132,7 @@ class CommandLine:
                 name, role = reader.name, reader.take(template)
                 if not template.names or role not in (Role.CODE, Role.PROGRAM):
                     continue
-                where = f"{given.at('command')}.{position}"
+                where = f".command.{position}"
                 if role is Role.PROGRAM:
                     raise InvalidTool(
                         f"{where}: `{name}` would run the program that the argument names; write its name here instead"
@@ -158,11 +144,9 @@ class CommandLine:
         if self.program.rstrip(". ").lower().endswith(_BATCH) and any(
             template.names for group in self.elements for template in group
         ):
-            raise InvalidTool(
-                f"{given.at('command')}.0: on Windows a shell reads the arguments of a batch file, which is not safe"
-            )
+            raise InvalidTool(".command.0: on Windows a shell reads the arguments of a batch file, which is not safe")
         if self.stdin is not None and self.stdin.names and (name := reader.input_goes_to) is not None:
-            raise given.wrong("stdin", f"`{name}` would run the argument as code, or split it into arguments")
+            raise InvalidTool(f".stdin: `{name}` would run the argument as code, or split it into arguments")
 
 
 def _group(element: object, where: str) -> tuple[Template, ...]:

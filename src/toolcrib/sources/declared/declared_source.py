@@ -146,7 +146,7 @@ class DeclaredSource:
         answered = await ask(
             endpoint.asking(values),
             name=declared.tool.id,
-            allows_private=endpoint.allows_private,
+            allows_private=endpoint.allow_private,
             timeout_s=declared.timeout_s,
         )
         return _of_answer(answered, is_json=declared.tool.output_schema is not None)

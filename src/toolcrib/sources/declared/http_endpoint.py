@@ -5,24 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Self, cast
 from urllib.parse import quote, urlsplit
 
+from toolcrib.core.errors import InvalidTool
+from toolcrib.core.json_settings import Flag, Reader, Settings
 from toolcrib.core.placeholders import Problem
-from toolcrib.sources.declared.fields import Fields
+from toolcrib.core.values import read_string
 from toolcrib.sources.declared.template import Template, Values, as_text, check_name, default_of, refused
-
-HTTP_KEYS: Mapping[str, str] = {
-    "method": "`GET` (the default), `POST`, `PUT`, `PATCH`, `DELETE`, `HEAD` or `OPTIONS`.",
-    "url": "The address. Scheme, host and port are fixed; arguments are allowed in the path and after the `?`.",
-    "query": "Query parameters by name. A parameter without a value is left out; a list is sent as several.",
-    "headers": "Headers by name. A header without a value is left out.",
-    "json": 'The body, as a JSON value. A string that is only `"{name}"` is replaced by the argument itself.',
-    "body": "The body, as a string. In a form (`application/x-www-form-urlencoded`) arguments are encoded.",
-    "allow_private": "`true` if the address is in a private network or on this machine.",
-}
-"""Every key of `http`."""
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
@@ -52,55 +43,91 @@ class HttpRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """An HTTP endpoint: where a request goes and what it contains."""
+class _Address:
+    """The address of an endpoint."""
 
-    method: str
     origin: str
     """Scheme, host and port, as written in the declaration."""
     path: Template
     """The path from its first `/`, percent-encoded."""
     search: Template | None = None
-    """The query in the address itself, percent-encoded."""
-    query: Mapping[str, Template] | None = None
-    headers: Mapping[str, Template] | None = None
-    json: Json = _ABSENT
-    """A JSON value with a `Template` in place of every string."""
-    body: Template | None = None
-    allows_private: bool = False
-    """Whether the request may go to a private network or to this machine."""
+    """The part after the `?`, percent-encoded."""
 
     @classmethod
-    def read(cls, given: Fields, input_schema: Mapping[str, Any]) -> Self:
-        """Read the endpoint under the keys of `HTTP_KEYS`.
+    def read(cls, value: object, where: str) -> Self:
+        """Read the address `value`. Errors name its place as `where`.
 
         Raises:
-            InvalidTool: the endpoint is invalid, or would let an argument decide where the request goes.
+            InvalidTool: the address is invalid.
         """
-        given.only(HTTP_KEYS)
-        method = given.text("method", "GET").upper()
-        if method not in METHODS:
-            raise given.wrong("method", f"must be one of: {', '.join(METHODS)}")
-        if "json" in given and "body" in given:
-            raise given.wrong("body", "a request has one body: use either `json` or `body`")
-        origin, path, search = _address(given)
-        endpoint = cls(
-            method,
-            origin,
-            path,
-            search,
-            _templates(given, "query"),
-            _templates(given, "headers"),
-            _json_template(given.values["json"], given.at("json")) if "json" in given else _ABSENT,
-            Template.read(given.values["body"], given.at("body")) if "body" in given else None,
-            given.flag("allow_private"),
-        )
-        if endpoint.body is not None and endpoint.body.names and _looks_like_json(endpoint.body):
-            raise given.wrong(
-                "body", "write a JSON body with arguments under `json`, where they cannot change its structure"
-            )
-        endpoint._check(given, input_schema)
-        return endpoint
+        url = read_string(value, where, InvalidTool)
+        match = _URL.fullmatch(url)
+        if match is None:
+            fixed = "write out scheme, host and port, without placeholders: https://api.example.com/v1/{city}"
+            if re.match(r"https?://[^/?#]*@", url):
+                fixed = "put credentials into `headers`, not into the address"
+            elif "#" in url:
+                fixed = "remove the part after the `#`, because it is never sent"
+            raise InvalidTool(f"{where}: {fixed}")
+        try:
+            parsed = urlsplit(match["origin"])
+            is_address = bool(parsed.hostname) and parsed.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address:
+            raise InvalidTool(f"{where}: `{match['origin']}` is not a valid address")
+        query, fixed = match["query"], "/:@!$&'()*+,;=~%"
+        search = None if query is None else _encoded_literals(Template.read(query, where), f"?{fixed}")
+        path = _encoded_literals(Template.read(match["path"] or "/", where), fixed)
+        written = "".join(part if isinstance(part, str) else "{}" for part in path.parts)
+        if any(part in {".", ".."} for part in written.split("/")):
+            raise InvalidTool(f"{where}: the path must not contain `.` or `..`")
+        return cls(match["origin"], path, search)
+
+
+def _read_method(value: object, where: str) -> str:
+    method = read_string(value, where, InvalidTool).upper()
+    if method not in METHODS:
+        raise InvalidTool(f"{where}: must be one of: {', '.join(METHODS)}")
+    return method
+
+
+def _json_template(value: object, where: str) -> Json:
+    """Return `value` with a template in place of every string."""
+    match value:
+        case str():
+            return Template.read(value, where)
+        case Mapping():
+            members = cast("Mapping[str, object]", value)
+            return {key: _json_template(each, f"{where}.{key}") for key, each in members.items()}
+        case list():
+            items = cast("list[object]", value)
+            return [_json_template(each, f"{where}.{position}") for position, each in enumerate(items)]
+        case _:
+            return value
+
+
+_Text = Annotated[Template, Reader(Template.read)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint(Settings):
+    """An HTTP endpoint: the settings under `http`."""
+
+    method: Annotated[str, Reader(_read_method)] = "GET"
+    """The method: `GET`, `POST`, `PUT`, `PATCH`, `DELETE`, `HEAD` or `OPTIONS`."""
+    url: Annotated[_Address, Reader(_Address.read)]
+    """The address. Scheme, host and port are fixed; arguments are allowed in the path and after the `?`."""
+    query: dict[str, _Text] = field(default_factory=dict)
+    """Query parameters by name. A parameter without a value is left out; a list is sent as several."""
+    headers: dict[str, _Text] = field(default_factory=dict)
+    """Headers by name. A header without a value is left out."""
+    json: Annotated[Json, Reader(_json_template)] = _ABSENT
+    """The body, as a JSON value. A string that is only `"{name}"` is replaced by the argument itself."""
+    body: Annotated[Template | None, Reader(Template.read)] = None
+    """The body, as a string. In a form (`application/x-www-form-urlencoded`) arguments are encoded."""
+    allow_private: Flag = False
+    """`true` if the address is in a private network or on this machine."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -117,15 +144,18 @@ class Endpoint:
         def fill(template: Template, where: str, written: Callable[[str], str] = str) -> Template:
             return template.filled(f"http.{where}", environ, written)
 
-        headers = {name: fill(each, f"headers.{name}") for name, each in (self.headers or {}).items()}
+        headers = {name: fill(each, f"headers.{name}") for name, each in self.headers.items()}
         for name, template in headers.items():
             if any(isinstance(part, str) and _CONTROL.search(part) for part in template.parts):
                 raise Problem(f"http.headers.{name}: its value contains a line break, which a header cannot contain")
         return replace(
             self,
-            path=fill(self.path, "url", _encoded),
-            search=None if self.search is None else fill(self.search, "url", _encoded),
-            query={name: fill(each, f"query.{name}") for name, each in (self.query or {}).items()},
+            url=replace(
+                self.url,
+                path=fill(self.url.path, "url", _encoded),
+                search=None if self.url.search is None else fill(self.url.search, "url", _encoded),
+            ),
+            query={name: fill(each, f"query.{name}") for name, each in self.query.items()},
             headers=headers,
             json=_mapped(self.json, lambda template: fill(template, "json")),
             body=None if self.body is None else fill(self.body, "body"),
@@ -137,19 +167,17 @@ class Endpoint:
         Raises:
             InvalidArguments: a value would change the path, or is not valid in a header.
         """
-        _check_path(self.path, values)
-        search = [self.search.rendered(values, _encoded) or ""] if self.search is not None else []
-        for name, template in (self.query or {}).items():
+        _check_path(self.url.path, values)
+        search = [self.url.search.rendered(values, _encoded) or ""] if self.url.search is not None else []
+        for name, template in self.query.items():
             search += (f"{_encoded(name)}={_encoded(text)}" for text in _texts(template, values))
-        headers = [
-            (name.encode(), value) for name, each in (self.headers or {}).items() for value in _header(each, values)
-        ]
+        headers = [(name.encode(), value) for name, each in self.headers.items() for value in _header(each, values)]
         content, kind = self._content(values)
         if content is not None and not any(name.lower() == b"content-type" for name, _ in headers):
             headers.append((b"Content-Type", kind))
-        path = self.path.rendered(values, _encoded)
+        path = self.url.path.rendered(values, _encoded)
         return HttpRequest(
-            self.method, f"{self.origin}{path}{'?' if search else ''}{'&'.join(search)}", headers, content
+            self.method, f"{self.url.origin}{path}{'?' if search else ''}{'&'.join(search)}", headers, content
         )
 
     def _content(self, values: Values) -> tuple[bytes | None, bytes]:
@@ -165,66 +193,50 @@ class Endpoint:
 
     @property
     def _sends_a_form(self) -> bool:
-        kinds = (each for name, each in (self.headers or {}).items() if name.lower() == "content-type")
+        kinds = (each for name, each in self.headers.items() if name.lower() == "content-type")
         return any("x-www-form-urlencoded" in str(part).lower() for each in kinds for part in each.parts)
 
     def _all(self) -> Iterator[tuple[str, Template]]:
         """Yield every template with its place."""
-        yield "url", self.path
-        if self.search is not None:
-            yield "url", self.search
+        yield "url", self.url.path
+        if self.url.search is not None:
+            yield "url", self.url.search
         for key, members in (("query", self.query), ("headers", self.headers)):
-            yield from ((f"{key}.{name}", template) for name, template in (members or {}).items())
+            yield from ((f"{key}.{name}", template) for name, template in members.items())
         yield from (("json", template) for template in _json_templates(self.json))
         if self.body is not None:
             yield "body", self.body
 
-    def _check(self, given: Fields, input_schema: Mapping[str, Any]) -> None:
+    def check(self, input_schema: Mapping[str, Any]) -> None:
+        """Check the endpoint of a tool with this input schema.
+
+        Raises:
+            InvalidTool: it is invalid, or would let an argument decide where the request goes. The message begins with
+                the place below the tool.
+        """
+        if self.json is not _ABSENT and self.body is not None:
+            raise InvalidTool(".http.body: a request has one body: use either `json` or `body`")
+        if self.body is not None and self.body.names and _looks_like_json(self.body):
+            raise InvalidTool(
+                ".http.body: write a JSON body with arguments under `json`, where they cannot change its structure"
+            )
         properties = cast("Mapping[str, Any]", input_schema.get("properties", {}))
         for where, template in self._all():
             for name in sorted(template.names):
-                check_name(name, properties, given.at(where))
+                check_name(name, properties, f".http.{where}")
         sure = {*cast("Sequence[str]", input_schema.get("required", ()))}
         sure |= {name for name, each in properties.items() if default_of(each) is not None}
-        for name in sorted({*self.path.names, *(self.search.names if self.search is not None else ())}):
+        address = (self.url.path, *(() if self.url.search is None else (self.url.search,)))
+        for name in sorted({name for template in address for name in template.names}):
             if name not in sure:
-                raise given.wrong(
-                    "url", f"`{{{name}}}` is part of the address, so it must be `required` or have a `default`"
+                raise InvalidTool(
+                    f".http.url: `{{{name}}}` is part of the address, so it must be `required` or have a `default`"
                 )
-        for name, template in (self.headers or {}).items():
+        for name, template in self.headers.items():
             if not _HEADER_NAME.fullmatch(name) or name.lower() in _NOT_OURS:
-                raise given.wrong("headers", f"the header `{name}` cannot be set here")
+                raise InvalidTool(f".http.headers: the header `{name}` cannot be set here")
             if any(isinstance(part, str) and _CONTROL.search(part) for part in template.parts):
-                raise given.wrong(f"headers.{name}", "a header cannot contain a line break")
-
-
-def _address(given: Fields) -> tuple[str, Template, Template | None]:
-    """Return the origin, the path and the query of the address under `url`."""
-    url = given.text("url")
-    match = _URL.fullmatch(url)
-    if match is None:
-        fixed = "write out scheme, host and port, without placeholders: https://api.example.com/v1/{city}"
-        if re.match(r"https?://[^/?#]*@", url):
-            fixed = "put credentials into `headers`, not into the address"
-        elif "#" in url:
-            fixed = "remove the part after the `#`, because it is never sent"
-        raise given.wrong("url", fixed)
-    try:
-        parsed = urlsplit(match["origin"])
-        is_address = bool(parsed.hostname) and parsed.port != 0
-    except ValueError:
-        is_address = False
-    if not is_address:
-        raise given.wrong("url", f"`{match['origin']}` is not a valid address")
-    where = given.at("url")
-    search = (
-        None if match["query"] is None else _encoded_literals(Template.read(match["query"], where), "/?:@!$&'()*+,;=~%")
-    )
-    path = _encoded_literals(Template.read(match["path"] or "/", where), "/:@!$&'()*+,;=~%")
-    written = "".join(part if isinstance(part, str) else "{}" for part in path.parts)
-    if any(part in {".", ".."} for part in written.split("/")):
-        raise given.wrong("url", "the path must not contain `.` or `..`")
-    return match["origin"], path, search
+                raise InvalidTool(f".http.headers.{name}: a header cannot contain a line break")
 
 
 def _looks_like_json(template: Template) -> bool:
@@ -241,10 +253,6 @@ def _encoded_literals(template: Template, safe: str) -> Template:
 def _encoded(text: str) -> str:
     """Return `text` percent-encoded, so that no character has a meaning in an address."""
     return quote(text, safe="", errors="replace")
-
-
-def _templates(given: Fields, key: str) -> Mapping[str, Template]:
-    return {name: Template.read(text, f"{given.at(key)}.{name}") for name, text in given.texts(key).items()}
 
 
 def _check_path(path: Template, values: Values) -> None:
@@ -281,21 +289,6 @@ def _header(template: Template, values: Values) -> Iterator[bytes]:
     text = template.rendered(values)
     if text is not None:
         yield text.strip(" \t").encode("utf-8", "replace")
-
-
-def _json_template(value: object, where: str) -> Json:
-    """Return `value` with a template in place of every string."""
-    match value:
-        case str():
-            return Template.read(value, where)
-        case Mapping():
-            members = cast("Mapping[str, object]", value)
-            return {key: _json_template(each, f"{where}.{key}") for key, each in members.items()}
-        case list():
-            items = cast("list[object]", value)
-            return [_json_template(each, f"{where}.{position}") for position, each in enumerate(items)]
-        case _:
-            return value
 
 
 def _mapped(value: Json, change: Callable[[Template], Template]) -> Json:
