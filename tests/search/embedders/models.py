@@ -79,6 +79,64 @@ def transformer_folder(
     return folder
 
 
+BERT: Mapping[str, Any] = {
+    "model_type": "bert",
+    "hidden_act": "gelu",
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "vocab_size": len(WORDS),
+    "max_position_embeddings": 20,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+}
+
+
+def bert_tensors() -> dict[str, NDArray[Any]]:
+    """Random weights for the sizes in `BERT`, by the names of transformers."""
+    dim, wide = BERT["hidden_size"], BERT["intermediate_size"]
+    shapes: dict[str, tuple[int, ...]] = {
+        "embeddings.word_embeddings.weight": (BERT["vocab_size"], dim),
+        "embeddings.position_embeddings.weight": (BERT["max_position_embeddings"], dim),
+        "embeddings.token_type_embeddings.weight": (BERT["type_vocab_size"], dim),
+        "embeddings.LayerNorm.weight": (dim,),
+        "embeddings.LayerNorm.bias": (dim,),
+    }
+    for number in range(BERT["num_hidden_layers"]):
+        layer = f"encoder.layer.{number}"
+        for name, wanted, given in (
+            ("attention.self.query", dim, dim),
+            ("attention.self.key", dim, dim),
+            ("attention.self.value", dim, dim),
+            ("attention.output.dense", dim, dim),
+            ("intermediate.dense", wide, dim),
+            ("output.dense", dim, wide),
+        ):
+            shapes |= {f"{layer}.{name}.weight": (wanted, given), f"{layer}.{name}.bias": (wanted,)}
+        for name in ("attention.output.LayerNorm", "output.LayerNorm"):
+            shapes |= {f"{layer}.{name}.weight": (dim,), f"{layer}.{name}.bias": (dim,)}
+    random = np.random.default_rng(11)
+    return {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def bert_folder(
+    folder: Path,
+    *,
+    tensors: Mapping[str, NDArray[Any]] | None = None,
+    config: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Path:
+    """Create a sentence-transformers folder with a tiny BERT in safetensors. `config` changes members of `BERT`."""
+    folder.mkdir(parents=True)
+    save_file(dict(bert_tensors() if tensors is None else tensors), folder / "model.safetensors")
+    tokenizer(marks_ends=True).save(str(folder / "tokenizer.json"))
+    for name, value in {"config.json": {**BERT, **(config or {})}, **(settings or {})}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(value))
+    return folder
+
+
 def lookup_graph(
     inputs: Sequence[str] = ("input_ids", "attention_mask", "token_type_ids"),
     *,

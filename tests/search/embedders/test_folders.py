@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
-from tests.search.embedders.models import static_folder, transformer_folder, vectors
+from tests.search.embedders.models import bert_folder, static_folder, transformer_folder, vectors
 
 from toolcrib.search.embedders import EmbeddingFailed, ModelFolder, open_embedder
 
@@ -30,11 +30,6 @@ def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_model_is_reported(tmp_path: Path) -> None:
     assert failure(tmp_path).startswith("it contains no model. ")
-
-
-def test_a_torch_model_is_reported_with_a_hint_at_onnx(tmp_path: Path) -> None:
-    save_file({"encoder.layer.0.weight": vectors()}, tmp_path / "model.safetensors")
-    assert "exported to ONNX" in failure(tmp_path)
 
 
 def test_a_folder_with_both_kinds_of_model_is_opened_according_to_its_tensors(tmp_path: Path) -> None:
@@ -100,9 +95,11 @@ except EmbeddingFailed as error:
 """
 
 
-@pytest.mark.parametrize("missing", ["tokenizers", "safetensors", "onnxruntime"])
+@pytest.mark.parametrize("missing", ["tokenizers", "safetensors", "onnxruntime", "threadpoolctl"])
 def test_a_missing_package_is_reported_with_the_extra_to_install(missing: str, tmp_path: Path) -> None:
-    folder = static_folder(tmp_path / "s") if missing == "safetensors" else transformer_folder(tmp_path / "t")
+    folder = (
+        transformer_folder(tmp_path / "t") if missing in {"tokenizers", "onnxruntime"} else bert_folder(tmp_path / "b")
+    )
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT, str(folder), missing], capture_output=True, text=True, check=True
     )
@@ -113,7 +110,7 @@ def test_a_missing_package_is_reported_with_the_extra_to_install(missing: str, t
 LATE = """
 import sys
 import toolcrib.search.embedders, toolcrib.search.embedding, toolcrib.config.search_settings
-print({"onnxruntime", "tokenizers", "safetensors", "huggingface_hub", "torch"} & {*sys.modules})
+print({"onnxruntime", "tokenizers", "safetensors", "threadpoolctl", "huggingface_hub", "torch"} & {*sys.modules})
 """
 
 
@@ -134,6 +131,7 @@ print({"huggingface_hub", "torch", "transformers"} & {*sys.modules})
 
 
 def test_models_run_without_packages_that_use_the_network(tmp_path: Path) -> None:
-    folders = [str(static_folder(tmp_path / "s")), str(transformer_folder(tmp_path / "t"))]
+    made = (static_folder(tmp_path / "s"), transformer_folder(tmp_path / "t"), bert_folder(tmp_path / "b"))
+    folders = [*map(str, made)]
     ran = subprocess.run([sys.executable, "-c", RUNS, *folders], capture_output=True, text=True, check=True)
     assert (ran.stdout, ran.stderr) == ("set()\n", "")

@@ -26,9 +26,7 @@ def open_embedder(model: ModelFolder | ModelEndpoint) -> Embedder:
     weights = model.file(*WEIGHTS)
     if weights is not None and model.tensors(weights) & {*TENSORS}:
         return StaticEmbedder.load(model)
-    if model.file(*GRAPHS) is None:
-        holds = "a torch model, which must be exported to ONNX" if weights is not None else "no model"
-        raise model.wrong(
-            f"it contains {holds}. It must contain `model.safetensors` of model2vec, or `{'` or `'.join(GRAPHS)}`"
-        )
+    if weights is None and model.file(*GRAPHS) is None:
+        holds = "a torch model, which must be saved as safetensors" if model.file("pytorch_model.bin") else "no model"
+        raise model.wrong(f"it contains {holds}. It must contain `model.safetensors` or `{'` or `'.join(GRAPHS)}`")
     return TransformerEmbedder.load(model)

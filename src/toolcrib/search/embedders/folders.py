@@ -104,7 +104,7 @@ class ModelFolder:
                 head = json.loads(file.read(length))
         except OSError as error:
             raise self.wrong(f"could not read `{path.name}`: {error.strerror or error}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self.wrong(f"`{path.name}` is truncated, or contains no tensors") from error
         if not isinstance(head, dict):
             raise self.wrong(f"`{path.name}` is truncated, or contains no tensors")

@@ -1,19 +1,22 @@
-"""Sentence transformers in ONNX format, run by onnxruntime."""
+"""Sentence transformers: their settings, their tokens, and those in ONNX format, run by onnxruntime."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from toolcrib.search.embedders.bert import WEIGHTS, Bert, Pooling
 from toolcrib.search.embedders.folders import ModelFolder, extra
 from toolcrib.search.embedders.interface import EmbeddingFailed, unit_rows, well_formed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tokenizers import Tokenizer
 
     from toolcrib.search.embedders.interface import FloatRows
@@ -42,8 +45,6 @@ _PROMPTS_FOR_DOCUMENTS = ("document", "passage", "corpus")
 _READING = 1
 """Increased when the same files would give different vectors than before."""
 
-Pooling = Literal["mean", "cls"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
@@ -59,49 +60,57 @@ class _Settings:
     """The prefixes of texts."""
 
 
+class _Model(Protocol):
+    """Turns tokens into vectors. Thread-safe."""
+
+    def vectors(self, ids: Sequence[Sequence[int]]) -> NDArray[Any]:
+        """(len(ids), dim): the pooled vector of each text, from the ids of its tokens. Each text has a token.
+
+        Raises:
+            EmbeddingFailed: the model cannot be run, or returns something other than vectors.
+        """
+        ...
+
+
 class TransformerEmbedder:
-    """Embeds a text in milliseconds. One session is used by the background thread and by searches."""
+    """Embeds a text in milliseconds. One model is used by the background thread and by searches."""
 
     is_local = True
 
-    def __init__(self, model_id: str, tokenizer: Tokenizer, session: Any, settings: _Settings) -> None:
+    def __init__(self, model_id: str, tokenizer: Tokenizer, model: _Model, settings: _Settings) -> None:
         self.model_id = model_id
         self._tokenizer = tokenizer
         self._pad = _pad_id(tokenizer)
-        self._session = session
+        self._model = model
         self._settings = settings
-        self._inputs: Mapping[str, type[Any]] = {
-            each.name: np.int32 if each.type == "tensor(int32)" else np.int64 for each in session.get_inputs()
-        }
-        names = [each.name for each in session.get_outputs()]
-        self._output: str = next((name for name in _OUTPUTS if name in names), names[0])
-        self.dim = int(self._run([[self._pad]]).shape[1])
+        self.dim = int(unit_rows(model.vectors([[self._pad]])).shape[1])  # also checks the numbers
 
     @classmethod
     def load(cls, folder: ModelFolder) -> Self:
-        """Load the model in `folder`.
+        """Load the model in `folder`: its ONNX graph, or its weights in `model.safetensors` if it has no graph.
 
         Raises:
             EmbeddingFailed: the folder has no usable model, or the extra is missing.
         """
-        graph, tokenizer_file = folder.needed(*GRAPHS), folder.needed("tokenizer.json")
+        graph = folder.file(*GRAPHS)
+        weights, tokenizer_file = folder.needed(*GRAPHS, WEIGHTS), folder.needed("tokenizer.json")
         settings = _settings(folder)
         tokenizer = folder.tokenizer(tokenizer_file)
-        tokenizer.enable_truncation(settings.max_tokens)  # pyright: ignore[reportUnknownMemberType]
-        try:
-            session = _session(str(graph))
-        except EmbeddingFailed:
-            raise
-        except Exception as error:  # the library raises about a dozen kinds of plain exceptions
-            raise folder.wrong(f"`{graph.name}` is truncated, or not a model: {_first_line(error)}") from error
-        if strange := {each.name for each in session.get_inputs()} - {*_INPUTS}:
-            raise folder.wrong(f"the model has unknown inputs: {', '.join(sorted(strange))}")
-        # Large models store their weights next to the graph, in `model.onnx_data` or `model.onnx.data`.
-        data_files = sorted(path for path in graph.parent.glob(f"{graph.name}?data*") if path.is_file())
-        digest = folder.digest([graph, *data_files, tokenizer_file], repr(settings))
+        max_tokens = settings.max_tokens
+        files = [weights]
+        if graph is not None:
+            # Large models store their weights next to the graph, in `model.onnx_data` or `model.onnx.data`.
+            files += sorted(path for path in graph.parent.glob(f"{graph.name}?data*") if path.is_file())
+            model = _OnnxModel(folder, graph, settings.pooling, _pad_id(tokenizer))
+        else:
+            model = Bert.load(folder, settings.pooling, tokenizer.get_vocab_size())
+            max_tokens = min(max_tokens, model.max_tokens)
+            files.append(folder.needed("config.json"))
+        tokenizer.enable_truncation(max_tokens)  # pyright: ignore[reportUnknownMemberType]
+        digest = folder.digest([*files, tokenizer_file], repr(settings))
         model_id = f"transformer{_READING}:{folder.path.name}:{digest}"
         try:
-            embedder = cls(model_id, tokenizer, session, settings)
+            embedder = cls(model_id, tokenizer, model, settings)
         except EmbeddingFailed as error:
             raise folder.wrong(str(error)) from error
         if settings.told_dim not in {None, embedder.dim}:
@@ -123,7 +132,7 @@ class TransformerEmbedder:
         ids = [self._ids(text) for text in texts]
         rows = np.zeros((len(texts), self.dim), np.float32)
         for positions in _batches(ids):
-            rows[positions] = self._run([ids[position] for position in positions])
+            rows[positions] = unit_rows(self._model.vectors([ids[position] for position in positions]))
         return rows
 
     def _ids(self, text: str) -> list[int]:
@@ -131,8 +140,34 @@ class TransformerEmbedder:
         # One by one, because a batch would use all processors.
         return self._tokenizer.encode(text.lower() if self._settings.lowers else text).ids or [self._pad]
 
-    def _run(self, ids: list[list[int]]) -> FloatRows:
-        """Return the vectors of a batch."""
+
+class _OnnxModel:
+    """A graph that onnxruntime runs."""
+
+    def __init__(self, folder: ModelFolder, graph: Path, pooling: Pooling, pad: int) -> None:
+        """Load `graph`, a file in `folder`. `pad` is the id of the token that fills shorter texts of a batch.
+
+        Raises:
+            EmbeddingFailed: the file is not a model of text, or the extra is missing.
+        """
+        try:
+            session = _session(str(graph))
+        except EmbeddingFailed:
+            raise
+        except Exception as error:  # the library raises about a dozen kinds of plain exceptions
+            raise folder.wrong(f"`{graph.name}` is truncated, or not a model: {_first_line(error)}") from error
+        if strange := {each.name for each in session.get_inputs()} - {*_INPUTS}:
+            raise folder.wrong(f"the model has unknown inputs: {', '.join(sorted(strange))}")
+        self._session = session
+        self._pooling: Pooling = pooling
+        self._pad = pad
+        self._inputs: Mapping[str, type[Any]] = {
+            each.name: np.int32 if each.type == "tensor(int32)" else np.int64 for each in session.get_inputs()
+        }
+        names = [each.name for each in session.get_outputs()]
+        self._output: str = next((name for name in _OUTPUTS if name in names), names[0])
+
+    def vectors(self, ids: Sequence[Sequence[int]]) -> NDArray[Any]:
         tokens = np.full((len(ids), max(map(len, ids))), self._pad, np.int64)
         mask = np.zeros_like(tokens)
         for row, each in enumerate(ids):
@@ -142,13 +177,13 @@ class TransformerEmbedder:
         fed = {name: given[name].astype(kind) for name, kind in self._inputs.items()}
         try:
             found: Any = self._session.run([self._output], fed)[0]
-        except Exception as error:  # see `load`
+        except Exception as error:  # see `__init__`
             raise EmbeddingFailed(f"the model failed to run: {_first_line(error)}") from error
         states: NDArray[Any] = np.asarray(found)
         if states.dtype.kind == "f" and states.ndim == 3 and states.shape[:2] == tokens.shape:
-            return unit_rows(_pooled(states, mask, self._settings.pooling))
+            return _pooled(states, mask, self._pooling)
         if states.dtype.kind == "f" and states.ndim == 2 and len(states) == len(ids):
-            return unit_rows(states)
+            return states
         what = f"{states.dtype} of shape {states.shape}"
         raise EmbeddingFailed(f"the model's `{self._output}` must contain vectors, not {what}")
 
