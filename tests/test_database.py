@@ -387,7 +387,7 @@ from toolcrib.sources.definition_cache import DefinitionStore, CachedDefinitions
 from toolcrib.definitions.pins import Pin, PinStore, Seen
 from toolcrib.config.registration_store import Registration, RegistrationStore
 from toolcrib.search.vector_store import VectorStore
-from tests.waiting import until
+from tests.until import until
 
 logging.basicConfig(format="%(message)s")
 folder = Path(sys.argv[1])

@@ -33,7 +33,7 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
 from tests.adapters.asking import is_prefix
 from tests.catalogs import tool
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib import Access, Rules, Tool, ToolAnnotations, Toolcrib, ToolResult
 from toolcrib.adapters.pydantic_ai import CribToolset, create_pydantic_agent, create_toolset

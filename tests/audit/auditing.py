@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.waiting import until_blocking
+from tests.until import until_blocking
 
 from toolcrib.audit.audit_file import Gap
 from toolcrib.audit.audit_reader import AuditEntry, AuditReader, TraceFilter

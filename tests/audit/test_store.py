@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.audit.auditing import entries, gaps, performed, queries, until_written
-from tests.waiting import DEADLINE_S, until_blocking
+from tests.until import DEADLINE_S, until_blocking
 
 from toolcrib.audit import store as audit
 from toolcrib.audit.audit_file import APPLICATION_ID, DAY_S, FORGOTTEN, LAYOUT, AuditFile, excess_of

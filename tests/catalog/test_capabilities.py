@@ -16,7 +16,7 @@ import anyio
 import pytest
 from tests.catalogs import registry_of, tool
 from tests.servers.launching import faulty_entry, write_config
-from tests.waiting import until, until_blocking
+from tests.until import until, until_blocking
 
 from toolcrib import (
     AddressAccepts,

@@ -16,7 +16,7 @@ import pytest
 from tests.catalogs import tool
 from tests.servers import stated
 from tests.servers.launching import write_config
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib import Toolcrib
 from toolcrib.catalog import definition_guard, intake

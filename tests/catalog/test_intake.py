@@ -11,7 +11,7 @@ from types import TracebackType
 import anyio
 import pytest
 from tests.catalogs import tool
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.catalog import intake as module
 from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus

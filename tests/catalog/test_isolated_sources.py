@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from tests.catalogs import tool
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.catalog import isolated_sources as module
 from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.cli.running import TOOLCRIB, Ended
-from tests.waiting import DEADLINE_S
+from tests.until import DEADLINE_S
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from tests.cli.running import TOOLCRIB, toolcrib, toolcrib_process
 from tests.processes import is_running
 from tests.servers.launching import faulty_entry, write_config
-from tests.waiting import until_blocking
+from tests.until import until_blocking
 
 from toolcrib.cli.app import COMMANDS, RENAMED, SECTIONS, main
 from toolcrib.version import VERSION

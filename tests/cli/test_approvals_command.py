@@ -12,7 +12,7 @@ from tests.cli.running import toolcrib
 from tests.servers.launching import faulty_entry, write_config
 
 from toolcrib import Toolcrib
-from toolcrib.cli.opened_catalog import default_approvals
+from toolcrib.cli.opened_catalog import default_approvals, waiting_items
 from toolcrib.core.client import SilentClient
 from toolcrib.core.principal import LOCAL, CallContext
 from toolcrib.operations.calling.approval_store import ApprovalStore
@@ -49,7 +49,7 @@ def approve(config: Path, tool_id: str, arguments: Mapping[str, Any]) -> None:
 def test_a_permanent_approval_applies_on_the_command_line_until_it_is_revoked(config: Path) -> None:
     call = ["call", "bench.echo", '{"text": "tea"}', "-c", config]
     refused = toolcrib(*call, "--json")
-    assert (refused.code, refused.json["error"]["code"]) == (1, "NOT_AUTHORIZED")
+    assert (refused.code, refused.json["error"]["code"]) == (1, "APPROVAL_PENDING")
 
     approve(config, "bench.echo", {"text": "coffee"})
     assert toolcrib(*call).out == "tea\n"
@@ -57,7 +57,7 @@ def test_a_permanent_approval_applies_on_the_command_line_until_it_is_revoked(co
     (approval,) = toolcrib("approvals", "--json").json["approvals"]
     assert (approval["tool_id"], approval["principal"]) == ("bench.echo", "local")
     revoked = toolcrib("approvals", "--revoke", approval["number"])
-    assert (revoked.code, revoked.out) == (0, "")
+    assert revoked.code == 0
     assert f"Revoked {approval['number']}: local is asked again before `bench.echo` runs." in revoked.err
     assert "No permanent approvals" in revoked.err
     assert toolcrib(*call).code == 1
@@ -80,4 +80,61 @@ def test_revoking_an_unknown_approval_is_not_found_and_revokes_nothing(config: P
     wrong = toolcrib("approvals", "--revoke", pid["number"], "--revoke", 700, "--json")
     assert (wrong.code, wrong.json["error"]["code"]) == (1, "NOT_FOUND")
     assert "700" in wrong.json["error"]["message"]
-    assert toolcrib("approvals", "--json").json == {"approvals": [pid], "revoked": []}
+    assert toolcrib("approvals", "--json").json == {"waiting": [], "approvals": [pid], "revoked": []}
+
+
+def pending(*call: object) -> str:
+    """Make a call that waits, and return its id."""
+    error = toolcrib(*call, "--json").json["error"]
+    assert error["code"] == "APPROVAL_PENDING"
+    return error["details"]["waiting_id"]
+
+
+def test_a_waiting_call_is_shown_and_runs_once_when_it_is_granted(config: Path) -> None:
+    call = ["call", "bench.echo", '{"text": "tea\\u202e"}', "-c", config]
+    waiting = pending(*call)
+
+    (listed,) = toolcrib("approvals", "--json").json["waiting"]
+    assert (listed["id"], listed["subject"], listed["principal"]) == (waiting, "bench.echo", "local")
+    assert waiting in toolcrib("approvals").out
+    shown = toolcrib("approvals", "show", waiting)
+    assert "local asks to run bench.echo" in shown.out
+    assert '"text": "tea\\u202e"' in shown.out, "invisible characters are escaped"
+    assert toolcrib("approvals", "show", waiting, "--json").json == listed
+
+    granted = toolcrib("approvals", "grant", waiting)
+    assert (granted.code, granted.out) == (0, "")
+    assert "local can run `bench.echo` once" in granted.err
+    assert toolcrib(*call).code == 0
+    assert pending(*call) != waiting
+
+
+def test_a_denied_call_is_refused_and_a_call_granted_always_needs_no_further_answer(config: Path) -> None:
+    call = ["call", "bench.echo", '{"text": "tea"}', "-c", config]
+    waiting = pending(*call)
+    assert toolcrib("approvals", "deny", waiting).code == 0
+    assert toolcrib(*call, "--json").json["error"]["code"] == "NOT_AUTHORIZED"
+
+    answered = toolcrib("approvals", "grant", "--always", pending(*call), "--json").json
+    assert (answered["answer"], answered["answered"][0]["subject"]) == ("always", "bench.echo")
+    assert [each["tool_id"] for each in toolcrib("approvals", "--json").json["approvals"]] == ["bench.echo"]
+    for _ in range(2):
+        assert toolcrib(*call).out == "tea\n"
+
+
+@pytest.mark.parametrize("answer", [["grant"], ["grant", "--always"], ["deny"], ["show"]])
+def test_an_answer_to_a_call_that_does_not_wait_is_not_found(config: Path, answer: list[str]) -> None:
+    waiting = pending("call", "bench.pid", "{}", "-c", config)
+    assert toolcrib("approvals", "deny", waiting).code == 0
+    for unknown in (waiting, "0000000000"):
+        refused = toolcrib("approvals", *answer, unknown, "--json")
+        assert (refused.code, refused.json["error"]["code"]) == (1, "NOT_FOUND")
+        assert unknown in refused.json["error"]["message"]
+
+
+def test_approvals_say_which_file_cannot_be_read(config: Path) -> None:
+    pending("call", "bench.pid", "{}", "-c", config)
+    waiting_items().path.write_bytes(b"no database" * 1_000)
+    refused = toolcrib("approvals", "--json")
+    assert (refused.code, refused.json["error"]["code"]) == (2, "INVALID_CONFIG")
+    assert "waiting.sqlite" in refused.json["error"]["message"]

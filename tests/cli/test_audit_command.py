@@ -26,7 +26,7 @@ from tests.cli.running import TOOLCRIB, Ended, toolcrib, toolcrib_process
 from tests.cli.terminal import typed
 from tests.servers.launching import faulty_entry, write_config
 from tests.surfaces.test_pass_through import FIXTURE
-from tests.waiting import DEADLINE_S
+from tests.until import DEADLINE_S
 
 from toolcrib.audit.audit_file import AuditFile
 from toolcrib.audit.audit_reader import AuditReader
@@ -188,6 +188,7 @@ def test_the_approval_of_a_call_is_shown_in_words(tmp_path: Path) -> None:
         "always": "approved permanently",
         "kept": "approved permanently before",
         "refused": "NOT_AUTHORIZED refused by a person",
+        "pending": "APPROVAL_PENDING waits for a person",
         "unasked": "NOT_AUTHORIZED could not ask a person",
         "unanswered": "NOT_AUTHORIZED no answer",
         "[red]new": "[red]new",
@@ -195,7 +196,8 @@ def test_the_approval_of_a_call_is_shown_in_words(tmp_path: Path) -> None:
     call = {"operation": "call_tool", "query": None, "tool_ids": ("git.push",), "trace_id": "1"}
     path = tmp_path / "a"
     for approval, words in told.items():
-        record(path, {**call, "approval": approval, "outcome": "NOT_AUTHORIZED" if "NOT" in words else "ok"})
+        outcome = words.split()[0] if "_" in words else "ok"
+        record(path, {**call, "approval": approval, "outcome": outcome})
     assert [line.get("approval") for line in lines(path)] == [*told]
     (block,) = blocks(path)
     ends = [line.partition("git.push")[2].strip() for line in block[1:]]
@@ -623,7 +625,7 @@ def test_the_audit_of_a_gateway_shows_how_each_call_was_approved(tmp_path: Path)
         (["bench.echo"], "always", "ok"),
         (["bench.echo"], "kept", "ok"),
         (["bench.add"], "refused", "NOT_AUTHORIZED"),
-        (["bench.add"], "unasked", "NOT_AUTHORIZED"),
+        (["bench.add"], "pending", "APPROVAL_PENDING"),
     ]
 
 

@@ -83,13 +83,12 @@ def test_the_person_at_the_terminal_is_asked_when_the_policy_requires_approval(
     assert again.code == (0 if answer == "always" else 1)
 
 
-def test_without_a_terminal_a_call_that_needs_approval_fails(tmp_path: Path) -> None:
+def test_without_a_terminal_a_call_that_needs_approval_waits(tmp_path: Path) -> None:
     rules = {"policy": {"rules": [{"then": "ask", "tools": ["bench.echo"]}], "otherwise": "allow"}}
     config = write_config(tmp_path / "mcp.json", toolcrib=rules, bench=faulty_entry())
     ended = toolcrib("call", "bench.echo", "text=tea", "-c", config)
-    assert (ended.code, "needs a person's approval" in ended.err) == (1, True)
-    assert "Run this command at a terminal. If you answer `always` there" in ended.err
-    assert "client" not in ended.err
+    assert (ended.code, "waits for a person's approval" in ended.err) == (1, True)
+    assert "Run `toolcrib approvals`" in ended.err
 
 
 def test_progress_is_printed_to_standard_error(config: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.crib.test_crib import following, poll_often
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.catalog.bundles import NO_BUNDLES, Bundles, ToolBundle
 from toolcrib.config import parse_config

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.catalog.access import Access, Rules
 from toolcrib.config import Config, parse_config

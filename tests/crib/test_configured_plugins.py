@@ -13,7 +13,7 @@ from tests.cli.running import toolcrib
 from tests.crib.test_crib import following
 from tests.plugin_packages import PLUGIN, install
 from tests.servers.launching import Json, faulty_entry, write_config
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib import CallContext, Plugin, Tool, Toolcrib
 from toolcrib.catalog.catalog_state import SourceStatus

@@ -12,7 +12,7 @@ import pytest
 from tests.catalogs import tool
 from tests.processes import is_running
 from tests.servers.launching import Json, events, faulty_entry, faulty_server, write_config
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.catalog.access import Access, Permissions, Rules
 from toolcrib.catalog.capabilities import Capability

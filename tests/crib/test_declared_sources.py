@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.core.errors import SourceUnavailable

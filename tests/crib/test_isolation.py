@@ -14,7 +14,7 @@ from tests.processes import is_running
 from tests.servers import faulty
 from tests.servers.launching import events, faulty_entry, http_server, received, replace_config, write_config
 from tests.surfaces.test_pass_through import FIXTURE
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.config import Config, ServerConfig, parse_config, read_config
 from toolcrib.core.client import SilentClient

@@ -11,7 +11,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from tests.servers.launching import faulty_entry, write_config
-from tests.waiting import until
+from tests.until import until
 
 import toolcrib.crib.following
 from toolcrib import Capability, Category, OwnCheck, ProgramOnPath, Tool, Toolcrib, VariableSet

@@ -17,7 +17,7 @@ from anyio import to_thread
 from tests.catalogs import registry_of, tool
 from tests.search.embedders.serving import Asked, serving
 from tests.servers.launching import Json, faulty_entry, write_config
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.config import Config
 from toolcrib.config.search_settings import DEFAULT_SEARCH, EmbedderConfig

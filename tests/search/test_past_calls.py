@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 from tests.audit.auditing import performed, until_written
 from tests.cli.running import toolcrib_process
-from tests.waiting import until, until_blocking
+from tests.until import until, until_blocking
 
 from toolcrib import Toolcrib
 from toolcrib.audit.audit_file import DAY_S, MAX_NAME

@@ -11,7 +11,7 @@ import anyio
 import psutil
 import pytest
 from tests.servers.launching import faulty_server
-from tests.waiting import DEADLINE_S
+from tests.until import DEADLINE_S
 
 from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.core.errors import ErrorCode, SourceUnavailable, ToolcribError

@@ -34,7 +34,7 @@ from tests.servers.table import (
     unavailable,
     until_it_works,
 )
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.catalog import intake
 from toolcrib.catalog.catalog_state import SourceStatus

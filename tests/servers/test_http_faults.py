@@ -30,7 +30,7 @@ from tests.servers.table import (
     unavailable,
     until_it_works,
 )
-from tests.waiting import DEADLINE_S, until
+from tests.until import DEADLINE_S, until
 
 from toolcrib.catalog import intake
 from toolcrib.catalog.catalog_state import SourceStatus

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.processes import is_running
 from tests.servers.launching import ROOT, events, faulty_server, received
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.catalog import intake
 from toolcrib.core.errors import StaleExpansion

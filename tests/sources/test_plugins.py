@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib import CallContext, Plugin, Tool, Toolcrib, ToolExample, ToolMetadata, ToolResult
 from toolcrib.catalog import intake

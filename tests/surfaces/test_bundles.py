@@ -21,7 +21,7 @@ from tests.surfaces.http.asking import served as served_over_http
 from tests.surfaces.serving import TOOLCRIB, Mode, ask, run_tool, text_of
 from tests.surfaces.test_pass_through import FIXTURE
 from tests.surfaces.test_subscriptions import STATIC, WATCHED, Watcher, of, update
-from tests.waiting import DEADLINE_S, until
+from tests.until import DEADLINE_S, until
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,7 @@ from mcp import Client, MCPError
 from mcp.client.subscriptions import ToolsListChanged
 from tests.servers.launching import events, faulty_entry, received, write_config
 from tests.surfaces.serving import TOOLCRIB, Mode, ask, run_tool, text_of
-from tests.waiting import until
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from tests.surfaces.serving import Mode, ask, run_tool, text_of
 from tests.surfaces.serving import served as behind_pipe
 from tests.surfaces.test_pass_through import FIXTURE
 from tests.surfaces.test_subscriptions import STATIC, WATCHED, Watcher, of, update
-from tests.waiting import until
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 

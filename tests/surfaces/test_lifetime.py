@@ -14,7 +14,7 @@ from mcp_types import ToolListChangedNotification
 from tests.processes import is_running
 from tests.servers.launching import events, faulty_entry, replace_config, write_config
 from tests.surfaces.serving import Mode, ask, conversation, run_tool, served, text_of
-from tests.waiting import until, until_blocking
+from tests.until import until, until_blocking
 
 pytestmark = pytest.mark.true_start
 

@@ -18,7 +18,7 @@ from tests.servers.launching import write_config
 from tests.surfaces.serving import ENVELOPE, Conversation, Json, Mode, ask, conversation, run_tool, text_of
 from tests.surfaces.test_http import serving
 from tests.surfaces.test_pass_through import CLIENTS, ERAS, HANDSHAKE_FIXTURE, SERVERS, Person
-from tests.waiting import DEADLINE_S, until
+from tests.until import DEADLINE_S, until
 
 pytestmark = pytest.mark.anyio
 

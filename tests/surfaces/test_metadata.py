@@ -13,7 +13,7 @@ import pytest
 from tests.servers.launching import faulty_entry, replace_config
 from tests.surfaces.serving import Json, Mode, ask
 from tests.surfaces.test_pass_through import client_of
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.catalog.access import Access
 from toolcrib.config import Config

@@ -19,7 +19,7 @@ from tests.surfaces.serving import Mode, run_tool
 from tests.surfaces.test_isolation import isolated, watcher
 from tests.surfaces.test_pass_through import FIXTURE
 from tests.surfaces.test_subscriptions import STATIC, WATCHED, Watcher, of, update
-from tests.waiting import DEADLINE_S, until
+from tests.until import DEADLINE_S, until
 
 from toolcrib.catalog.view import View
 from toolcrib.core.principal import Principal

@@ -20,7 +20,7 @@ from pydantic import FileUrl
 from tests.servers.launching import ROOT, write_config
 from tests.surfaces.serving import TOOLCRIB, Json, Mode, ask, run_tool, text_of
 from tests.surfaces.test_http import serving
-from tests.waiting import until
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,7 @@ from tests.cli.running import toolcrib_process
 from tests.servers import stated
 from tests.servers.launching import Json, write_config
 from tests.surfaces.serving import TOOLCRIB, ask, run_tool, text_of
-from tests.waiting import until
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from tests.cli.running import toolcrib_process
 from tests.servers.launching import Json, write_config
 from tests.surfaces.http.asking import served as served_over_http
 from tests.surfaces.serving import TOOLCRIB, Conversation, Mode, ask, run_tool, text_of
-from tests.waiting import DEADLINE_S, until
+from tests.until import DEADLINE_S, until
 
 from toolcrib.cli.opened_catalog import default_registrations, registrations_of
 

@@ -21,7 +21,7 @@ from tests.surfaces.http.asking import ALICE, BOB, Api, entry
 from tests.surfaces.http.asking import served as over_http
 from tests.surfaces.serving import TOOLCRIB, Mode, ask, served
 from tests.surfaces.test_http import serving
-from tests.waiting import DEADLINE_S
+from tests.until import DEADLINE_S
 
 from toolcrib.core.errors import ErrorCode
 

@@ -14,7 +14,7 @@ from mcp.client.stdio import stdio_client
 from tests.servers import faulty
 from tests.servers.launching import events, faulty_entry, write_config
 from tests.surfaces.serving import TOOLCRIB, Json, Mode, ask, conversation, run_tool, served, text_of
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.config import Config
 from toolcrib.core.principal import LOCAL

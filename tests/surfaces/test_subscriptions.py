@@ -20,7 +20,7 @@ from tests.surfaces.http.asking import served as served_over_http
 from tests.surfaces.serving import Json, Mode, run_tool, text_of
 from tests.surfaces.test_http import serving
 from tests.surfaces.test_pass_through import CLIENTS, ERAS, FIXTURE, HANDSHAKE_FIXTURE, SERVERS, client_of
-from tests.waiting import DEADLINE_S, until
+from tests.until import DEADLINE_S, until
 
 pytestmark = pytest.mark.anyio
 

@@ -1,53 +1,174 @@
-"""`toolcrib approvals`: show and revoke permanent approvals."""
+"""`toolcrib approvals`: answer calls that wait for a person, and show and revoke permanent approvals."""
 
 from __future__ import annotations
 
 import sqlite3
+import time
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
+from rich.table import Table
 
-from toolcrib.cli.opened_catalog import default_approvals
+from toolcrib.cli.opened_catalog import default_approvals, waiting_items
 from toolcrib.cli.options import FILE, json_option
 from toolcrib.cli.terminal_output import asynchronous, escape, plain, print_json, stderr, stdout
 from toolcrib.core.errors import InvalidConfig, NotFound
+from toolcrib.operations.calling.approval_question import in_one_line
 from toolcrib.operations.calling.approval_store import Approval, ApprovalStore
+from toolcrib.secrets.keys import KeyUnavailable
+from toolcrib.waiting import WaitingItem, WaitingStore
 
-if TYPE_CHECKING:
-    from rich.table import Table
+_SHOWN_CHARS = 10_000_000
+"""`show` prints each argument whole."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option(
     "--revoke",
     metavar="NUMBER",
     type=int,
     multiple=True,
-    help="Withdraw the approval with this number. Repeatable.",
+    help="Withdraw the permanent approval with this number. Repeatable.",
 )
-@click.option("--store", metavar="FILE", type=FILE, help="The file with the approvals.")
+@click.option("--store", metavar="FILE", type=FILE, help="The file with the permanent approvals.")
 @json_option
 @asynchronous
 async def approvals(store: Path | None, revoke: tuple[int, ...], *, as_json: bool) -> None:
-    """Show which tools run without asking because a person answered `always`, and for which principal."""
+    """Show the calls that wait for an answer, and the tools that run without asking.
+
+    A call waits if it needs approval and the client cannot show the question. Answer it with `grant` or `deny`. The
+    client then repeats the call. Tools run without asking if a person approved them permanently.
+    """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     kept = ApprovalStore(store or default_approvals())
-    try:
-        revoked = _revoked(kept, revoke)
-        left = kept.all()
-    except (OSError, sqlite3.Error) as error:
-        raise InvalidConfig(f"{kept.path}: {error}") from error
+    revoked = _usable(kept.path, _revoked, kept, revoke)
+    left = _usable(kept.path, ApprovalStore.all, kept)
+    waiting = [item for item in _in_store(WaitingStore.all) if item.answer is None]
     if as_json:
-        print_json({"approvals": [*map(_wire, left)], "revoked": [*map(_wire, revoked)]})
+        print_json(
+            {
+                "waiting": [*map(_waiting_to_wire, waiting)],
+                "approvals": [*map(_approval_to_wire, left)],
+                "revoked": [*map(_approval_to_wire, revoked)],
+            }
+        )
         return
     for approval in revoked:
         text = f"Revoked {approval.number}: {approval.principal} is asked again before `{approval.tool_id}` runs."
         stderr.print(plain(text), markup=False)
+    if waiting:
+        stdout.print(_waiting_table(waiting))
+        stderr.print("Run `toolcrib approvals show ID` to see a call, and `grant ID` or `deny ID` to answer it.")
     if left:
         stdout.print(_table(left))
     else:
         stderr.print("No permanent approvals. People are asked every time.")
+
+
+@approvals.command()
+@click.argument("item_id", metavar="ID")
+@json_option
+@asynchronous
+async def show(item_id: str, *, as_json: bool) -> None:
+    """Show a waiting call with all of its arguments.
+
+    Characters that hide text are escaped.
+    """
+    found = next((item for item in _in_store(WaitingStore.all) if item.id == item_id and item.answer is None), None)
+    if found is None:
+        raise _not_waiting(item_id)
+    if as_json:
+        print_json(_waiting_to_wire(found))
+        return
+    given: Mapping[str, Any] = found.body.get("arguments") or {}
+    lines = [f"{found.principal} asks to run {found.subject}, until {_at(found.expires_at)}."]
+    if found.body.get("summary"):
+        lines.append(f"The tool describes itself as: {in_one_line(found.body['summary'], _SHOWN_CHARS)}")
+    lines += [f"  {in_one_line(key, _SHOWN_CHARS)}: {in_one_line(value, _SHOWN_CHARS)}" for key, value in given.items()]
+    for line in lines:
+        stdout.print(plain(line), markup=False, soft_wrap=True)
+
+
+@approvals.command()
+@click.argument("item_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--always", is_flag=True, help="Approve the tool permanently, until its definition changes.")
+@json_option
+@asynchronous
+async def grant(item_ids: tuple[str, ...], *, always: bool, as_json: bool) -> None:
+    """Approve waiting calls. Each runs once, when its client repeats it within an hour."""
+    ids = dict.fromkeys(item_ids)
+    granted = [await _granted_always(each) if always else _answered(each, "granted") for each in ids]
+    _report(granted, "always" if always else "granted", as_json=as_json)
+
+
+@approvals.command()
+@click.argument("item_ids", metavar="ID...", nargs=-1, required=True)
+@json_option
+@asynchronous
+async def deny(item_ids: tuple[str, ...], *, as_json: bool) -> None:
+    """Refuse waiting calls. A client that repeats the call is told so."""
+    _report([_answered(item_id, "refused") for item_id in dict.fromkeys(item_ids)], "refused", as_json=as_json)
+
+
+def _answered(item_id: str, answer: Any) -> WaitingItem:
+    item = _in_store(WaitingStore.answer, item_id, answer)
+    if item is None:
+        raise _not_waiting(item_id)
+    return item
+
+
+async def _granted_always(item_id: str) -> WaitingItem:
+    """Approve the tool of a waiting call permanently. If that fails, nothing is approved, and the client asks anew."""
+    found = next((item for item in _in_store(WaitingStore.all) if item.id == item_id), None)
+    if found is not None and not found.definition:
+        raise InvalidConfig(f"{item_id} cannot be approved permanently, because `{found.subject}` has no definition.")
+    item = _in_store(WaitingStore.withdraw, item_id)
+    if item is None:
+        raise _not_waiting(item_id)
+    await ApprovalStore(default_approvals()).keep(item.principal, item.subject, item.definition)
+    return item
+
+
+def _in_store(action: Callable[Concatenate[WaitingStore, P], T], *args: P.args, **named: P.kwargs) -> T:
+    store = waiting_items()
+    return _usable(store.path, action, store, *args, **named)
+
+
+def _usable(path: Path, action: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """Raises `InvalidConfig` if the file at `path` cannot be used."""
+    try:
+        return action(*args, **named)
+    except (OSError, sqlite3.Error, KeyUnavailable) as error:
+        raise InvalidConfig(f"{path}: {error}") from error
+
+
+def _not_waiting(item_id: str) -> NotFound:
+    return NotFound(
+        f"No call `{item_id}` waits for an answer. It has an answer already, or its time is over.",
+        hints=["Run `toolcrib approvals` to list what waits."],
+    )
+
+
+def _report(items: list[WaitingItem], answer: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"answer": answer, "answered": [*map(_waiting_to_wire, items)]})
+        return
+    for item in items:
+        match answer:
+            case "always":
+                text = f"`{item.subject}` runs for {item.principal} without asking until its definition changes."
+            case "granted":
+                text = f"{item.principal} can run `{item.subject}` once until {_at(item.expires_at)}."
+            case _:
+                text = f"Refused: {item.principal} cannot run `{item.subject}` with these arguments."
+        stderr.print(plain(text), markup=False)
 
 
 def _revoked(kept: ApprovalStore, numbers: tuple[int, ...]) -> list[Approval]:
@@ -65,26 +186,54 @@ def _revoked(kept: ApprovalStore, numbers: tuple[int, ...]) -> list[Approval]:
     return [there[number] for number in wanted if kept.revoke(number)]
 
 
-def _wire(approval: Approval) -> dict[str, object]:
+def _approval_to_wire(approval: Approval) -> dict[str, object]:
     return {
         "number": approval.number,
         "principal": approval.principal,
         "tool_id": approval.tool_id,
         "definition": approval.definition,
-        "approved_at": datetime.fromtimestamp(approval.approved_at).astimezone().isoformat(timespec="seconds"),
+        "approved_at": _iso(approval.approved_at),
     }
 
 
-def _table(approvals: tuple[Approval, ...]) -> Table:
-    from rich.table import Table
+def _waiting_to_wire(item: WaitingItem) -> dict[str, object]:
+    return {
+        "id": item.id,
+        "kind": item.kind,
+        "principal": item.principal,
+        "subject": item.subject,
+        "definition": item.definition,
+        "summary": item.body.get("summary", ""),
+        "arguments": item.body.get("arguments"),
+        "asked_at": _iso(item.asked_at),
+        "expires_at": _iso(item.expires_at),
+    }
 
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment).astimezone().isoformat(timespec="seconds")
+
+
+def _at(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment).astimezone():%Y-%m-%d %H:%M}"
+
+
+def _waiting_table(items: list[WaitingItem]) -> Table:
+    table = Table("waits", "tool", "for", "minutes", "arguments", box=None, header_style="dim", padding=(0, 3, 0, 0))
+    for item in items:
+        minutes = max(0, int(time.time() - item.asked_at) // 60)
+        shown = in_one_line(item.body.get("arguments"), 60)
+        table.add_row(item.id, f"[bold]{escape(item.subject)}[/]", escape(item.principal), str(minutes), escape(shown))
+    return table
+
+
+def _table(approvals: tuple[Approval, ...]) -> Table:
     table = Table("", "tool", "for", "since", box=None, header_style="dim", padding=(0, 3, 0, 0))
     for approval in approvals:
-        since = datetime.fromtimestamp(approval.approved_at).astimezone()
         table.add_row(
             str(approval.number),
             f"[bold]{escape(approval.tool_id)}[/]",
             escape(approval.principal),
-            f"{since:%Y-%m-%d %H:%M}",
+            _at(approval.approved_at),
         )
     return table

@@ -32,6 +32,7 @@ _APPROVALS = {
     "always": "approved permanently",
     "kept": "approved permanently before",
     "refused": "refused by a person",
+    "pending": "waits for a person",
     "unasked": "could not ask a person",
     "unanswered": "no answer",
 }

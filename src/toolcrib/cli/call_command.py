@@ -16,7 +16,7 @@ from toolcrib.cli.catalog_commands import only_source_of
 from toolcrib.cli.opened_catalog import opened
 from toolcrib.cli.options import bundle_option, config_option, json_option, wait_option
 from toolcrib.cli.terminal_output import asynchronous, escape, plain, print_json, show_json, stderr, stdout
-from toolcrib.core.errors import InvalidArguments, NotAuthorized
+from toolcrib.core.errors import InvalidArguments
 from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
@@ -46,7 +46,8 @@ async def call(
     """
     given = _given(arguments)
     async with opened(config, None, wait_s=wait_s, wanted=only_source_of(tool_id), bundle=bundle) as crib:
-        crib.dispatcher = _asking_here(crib.dispatcher, at_terminal=sys.stdin.isatty() and sys.stderr.isatty())
+        if sys.stdin.isatty() and sys.stderr.isatty():
+            crib.dispatcher = _asking_here(crib.dispatcher)
         # A bare tool id gets the current handle, because the person typed it on purpose. A handle is checked as
         # usual.
         handle = crib.expand_tool(tool_id).handle if crib.view().find(tool_id) is not None else tool_id
@@ -80,23 +81,9 @@ class _TerminalApprover(Approver):
         return question.settled_by({"action": "accept", "content": {"answer": answer}})
 
 
-class _AbsentApprover(Approver):
-    """Refuses calls that need a question, because there is no terminal. Permanent approvals still apply."""
-
-    async def _answered(self, intent: Intent, context: CallContext) -> Consent:
-        context.note_approval("unasked")
-        raise NotAuthorized(
-            f"`{intent.subject}` needs a person's approval, and there is no terminal to ask on. Nothing ran.",
-            hints=[
-                "Run this command at a terminal. If you answer `always` there, the tool then runs without asking.",
-                "Or add a policy rule with `allow`, so that the tool runs without asking.",
-            ],
-        )
-
-
-def _asking_here(dispatcher: Dispatcher, *, at_terminal: bool) -> Dispatcher:
-    """Return `dispatcher` with an approver that asks at this terminal, or that refuses if there is no terminal."""
-    approver = (_TerminalApprover if at_terminal else _AbsentApprover)(dispatcher.runner.approver.approvals)
+def _asking_here(dispatcher: Dispatcher) -> Dispatcher:
+    """Return `dispatcher` with an approver that asks at this terminal."""
+    approver = _TerminalApprover(dispatcher.runner.approver.approvals)
     return replace(dispatcher, runner=replace(dispatcher.runner, approver=approver))
 
 

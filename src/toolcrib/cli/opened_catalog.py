@@ -19,6 +19,8 @@ from toolcrib.crib.crib import Toolcrib
 from toolcrib.definitions.pins import PinStore
 from toolcrib.operations.calling.approval_store import ApprovalStore
 from toolcrib.search.vector_store import VectorStore
+from toolcrib.secrets.keys import seal
+from toolcrib.waiting import WaitingStore
 
 REFRESH_S = 0.1
 
@@ -29,6 +31,11 @@ SHOWN_IGNORED = 5
 def default_approvals() -> Path:
     """Return the default path of the permanent approvals."""
     return platformdirs.user_state_path("toolcrib") / "approvals.sqlite"
+
+
+def waiting_items() -> WaitingStore:
+    """Return the store of the calls that wait for a person."""
+    return WaitingStore(platformdirs.user_state_path("toolcrib") / "waiting.sqlite", seal)
 
 
 def default_registrations() -> Path:
@@ -85,6 +92,7 @@ async def opened(
     with closing(VectorStore(default_vectors())) as vectors:
         crib = Toolcrib(
             approvals=ApprovalStore(default_approvals()),
+            waiting=waiting_items(),
             registrations=registrations,
             pins=pins_of(config) if tools is None else None,
             vectors=vectors,

@@ -26,6 +26,7 @@ from toolcrib.cli.opened_catalog import (
     hidden_warning,
     pins_of,
     registrations_of,
+    waiting_items,
 )
 from toolcrib.cli.options import FILE, config_either_way, no_audit_option, operations_option
 from toolcrib.cli.terminal_output import fail, log_warnings, plain, run, stderr
@@ -123,6 +124,7 @@ def serve(
         return Toolcrib(
             definitions=definitions,
             approvals=ApprovalStore(default_approvals()),
+            waiting=waiting_items(),
             registrations=registrations_of(config),
             pins=pins_of(config),
             vectors=vectors,

@@ -20,6 +20,7 @@ class ErrorCode(StrEnum):
     NO_MATCH_IN_CATEGORY = "NO_MATCH_IN_CATEGORY"
     TOOL_NOT_FOUND = "TOOL_NOT_FOUND"
     NOT_AUTHORIZED = "NOT_AUTHORIZED"
+    APPROVAL_PENDING = "APPROVAL_PENDING"
     NOT_EXPANDED = "NOT_EXPANDED"
     STALE_EXPANSION = "STALE_EXPANSION"
     INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
@@ -153,6 +154,23 @@ class NotAuthorized(ToolcribError):
 
     code = ErrorCode.NOT_AUTHORIZED
     advice = "Use a different tool, or one that a person will approve. `next_action` lists the category of this tool."
+
+
+class ApprovalPending(ToolcribError):
+    """The call waits until a person approves it. Nothing ran.
+
+    `waiting_id` names the call for the person (`details.waiting_id`). Without an answer for `expires_in_s` seconds,
+    it waits no longer.
+    """
+
+    code = ErrorCode.APPROVAL_PENDING
+    advice = "Tell your user that `details.waiting_id` waits for approval. When they have answered, send `next_action`."
+
+    def __init__(self, message: str, *, waiting_id: str, expires_in_s: int, hints: Sequence[str] = ()) -> None:
+        details = {"waiting_id": waiting_id, "expires_in_s": expires_in_s}
+        super().__init__(message, hints=hints, retryable=True, details=details)
+        self.waiting_id = waiting_id
+        self.expires_in_s = expires_in_s
 
 
 class NotExpanded(ToolcribError):

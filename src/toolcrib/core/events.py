@@ -65,12 +65,13 @@ OK = "ok"
 TOOL_ERROR = "TOOL_ERROR"
 """The outcome of a call whose tool ran and reported an error of its own."""
 
-Consent: TypeAlias = Literal["once", "always", "kept", "refused", "unasked", "unanswered"]
+Consent: TypeAlias = Literal["once", "always", "kept", "refused", "pending", "unasked", "unanswered"]
 """How the approval of a call was settled that a person must approve.
 
 `once`: a person approved this call, which includes its continuation after a pause. `always`: a person approved
-permanently. `kept`: a permanent approval existed before. `refused`: a person refused. `unasked`: the client could not
-ask a person. `unanswered`: a person was asked and did not answer.
+permanently. `kept`: a permanent approval existed before. `refused`: a person refused. `pending`: the call waits until a
+person answers it outside the client. `unasked`: no person could be asked. `unanswered`: a person was asked and did not
+answer.
 """
 
 

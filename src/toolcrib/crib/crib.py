@@ -57,6 +57,7 @@ from toolcrib.sources.base import Condition, Source, free_name
 from toolcrib.sources.definition_cache import Definitions
 from toolcrib.sources.installed import installed_plugins
 from toolcrib.sources.plugins import Plugin
+from toolcrib.waiting import WaitingStore
 
 if TYPE_CHECKING:
     from toolcrib.agent.session import Session
@@ -84,6 +85,7 @@ class Toolcrib(OperationMethods):
         policy: Policy | Mapping[str, Any] | None = None,
         definitions: Definitions | None = None,
         approvals: Approvals | None = None,
+        waiting: WaitingStore | None = None,
         registrations: Registrations | None = None,
         pins: PinStore | None = None,
         embedder: Embedder | None = None,
@@ -94,11 +96,12 @@ class Toolcrib(OperationMethods):
 
         `policy` takes precedence over the policy of a configuration; a mapping is read as `toolcrib.policy` is. With
         `definitions`, a server whose definitions are cached there starts when it is first called. `approvals` stores
-        permanent approvals; without it, they last as long as the program. `registrations` stores what `register`
-        registers. The crib loads it together with a configuration, or when you enter the crib. `pins` stores the pinned
-        definitions and their versions; without it, nothing is pinned, and versions are counted only while the program
-        runs. `embedder` computes vectors for search and takes precedence over the embedder of a configuration.
-        `vectors` caches the vectors of tools. `record` receives every operation.
+        permanent approvals; without it, they last as long as the program. `waiting` stores calls that need approval
+        until a person answers them; without it, they are refused if the client cannot ask. `registrations` stores what
+        `register` registers. The crib loads it together with a configuration, or when you enter the crib. `pins` stores
+        the pinned definitions and their versions; without it, nothing is pinned, and versions are counted only while
+        the program runs. `embedder` computes vectors for search and takes precedence over the embedder of a
+        configuration. `vectors` caches the vectors of tools. `record` receives every operation.
 
         Raises:
             InvalidConfig: `policy` is not a policy, or the mapping is invalid.
@@ -106,7 +109,7 @@ class Toolcrib(OperationMethods):
         self.client: Client = NO_CLIENT
         """The client that a server of a handshake-era MCP version starts with. The server may ask it outside a call."""
         self.registry: ToolRegistry = RunnableRegistry()
-        runner = Runner(approver=Approver(approvals), view_of=self.seen_by)
+        runner = Runner(approver=Approver(approvals, waiting), view_of=self.seen_by)
         recorders = [record] if record is not None else []
         self.dispatcher = Dispatcher(
             runner=runner, recorders=recorders, bundle_of=lambda asked: asked.bundle or self._following.confined_to

@@ -7,6 +7,7 @@ import string
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -22,7 +23,9 @@ from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.view import View
 from toolcrib.core.client import ANSWER_S, Resumption, SilentClient
 from toolcrib.core.errors import (
+    ApprovalPending,
     InvalidArguments,
+    NextAction,
     NotAuthorized,
     NotExpanded,
     NotFound,
@@ -39,8 +42,12 @@ from toolcrib.operations.calling import Runner, get_prompt, read_resource
 from toolcrib.operations.calling.approval_question import Intent
 from toolcrib.operations.calling.approver import Approver, MemoryApprovals
 from toolcrib.operations.calling.limits import CallLimits, Rate
+from toolcrib.secrets.keys import KeyUnavailable
+from toolcrib.secrets.sealing import Seal
 from toolcrib.sources.base import Extras, FetchMethod
 from toolcrib.testing.scripted_source import ScriptedSource
+from toolcrib.waiting import WaitingStore
+from toolcrib.waiting.waiting_store import WAITS_S
 
 PUSH = tool("git.push", "Send commits away.", properties={"to": {"type": "string"}}, required=("to",))
 ASK = Rules((), Access.ASK)
@@ -301,6 +308,97 @@ async def test_a_client_that_supports_forms_can_ask(capability: Mapping[str, Any
     person = replace(saying("once"), capabilities={"elicitation": capability})
 
     assert await run(Runner(), view_for(), person)
+
+
+# -- answers outside the client ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> WaitingStore:
+    return WaitingStore(tmp_path / "waiting.sqlite", lambda: Seal([bytes(32)]))
+
+
+async def pending(runner: Runner, view: View, arguments: object = TO_HOME, **more: Any) -> ApprovalPending:
+    with pytest.raises(ApprovalPending) as raised:
+        await run(runner, view, None, arguments, **more)
+    return raised.value
+
+
+@pytest.mark.anyio
+async def test_a_call_of_a_client_that_cannot_ask_waits_and_runs_once_when_it_is_granted(waiting: WaitingStore) -> None:
+    runner, view = Runner(approver=Approver(waiting=waiting)), view_for()
+
+    first, again = await pending(runner, view), await pending(runner, view)
+    assert again.waiting_id == first.waiting_id
+    assert (first.retryable, first.next_action) == (
+        True,
+        NextAction("call_tool", {"tool_id": PUSH.handle, "arguments": TO_HOME}),
+    )
+    assert 0 < first.expires_in_s <= WAITS_S
+    assert source_of(view, "git").calls == []
+
+    assert waiting.answer(first.waiting_id, "granted")
+    assert (await pending(runner, view, {"to": "elsewhere"})).waiting_id != first.waiting_id
+    assert (await pending(runner, view_for(Principal("grace")))).waiting_id != first.waiting_id
+    assert (await run(runner, view, None)).structured_content == TO_HOME
+    assert (await pending(runner, view)).waiting_id != first.waiting_id
+
+
+@pytest.mark.anyio
+async def test_a_waiting_call_that_is_refused_is_told_once(waiting: WaitingStore) -> None:
+    runner, view = Runner(approver=Approver(waiting=waiting)), view_for()
+    waiting.answer((await pending(runner, view)).waiting_id, "refused")
+
+    with pytest.raises(NotAuthorized, match="the call was not approved"):
+        await run(runner, view, None)
+    assert await pending(runner, view)
+    assert source_of(view, "git").calls == []
+
+
+@pytest.mark.anyio
+async def test_a_grant_does_not_hold_for_a_changed_definition(waiting: WaitingStore) -> None:
+    runner = Runner(approver=Approver(waiting=waiting))
+    waiting.answer((await pending(runner, view_for())).waiting_id, "granted")
+
+    changed = tool("git.push", "Send all commits away.", properties={"to": {"type": "string"}}, required=("to",))
+    assert await pending(runner, view_for(LOCAL, changed))
+
+
+@pytest.mark.anyio
+async def test_a_grant_does_not_hold_against_a_policy_that_refuses_by_then(waiting: WaitingStore) -> None:
+    runner, view = Runner(approver=Approver(waiting=waiting)), view_for()
+    waiting.answer((await pending(runner, view)).waiting_id, "granted")
+
+    refusing = View.of(registry_of(PUSH).state, LOCAL, Rules((), Access.SEE))
+    with pytest.raises(NotAuthorized, match="is not allowed to call"):
+        await run(runner, refusing, None)
+    assert source_of(refusing, "git").calls == []
+
+
+@pytest.mark.anyio
+async def test_a_call_is_refused_if_it_cannot_wait(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def no_key() -> Seal:
+        raise KeyUnavailable("the key in /home/ada is gone")
+
+    damaged = tmp_path / "damaged.sqlite"
+    damaged.write_bytes(b"this is no database" * 100)
+    for store in (
+        WaitingStore(damaged, lambda: Seal([bytes(32)])),
+        WaitingStore(tmp_path / "waiting.sqlite", no_key),
+    ):
+        view = view_for()
+        with pytest.raises(NotAuthorized, match="your client cannot show the question") as refused:
+            await run(Runner(approver=Approver(waiting=store)), view, None)
+        assert "/home/ada" not in str(refused.value.to_wire())
+        assert source_of(view, "git").calls == []
+    assert "a call cannot wait for approval" in caplog.text
+
+
+@pytest.mark.anyio
+async def test_a_call_with_very_large_arguments_does_not_wait(waiting: WaitingStore) -> None:
+    with pytest.raises(NotAuthorized, match="too large to wait"):
+        await run(Runner(approver=Approver(waiting=waiting)), view_for(), None, {"to": "x" * 300_000})
+    assert waiting.all() == ()
 
 
 # -- the question -----------------------------------------------------------------------------------------------------

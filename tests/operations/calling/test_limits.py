@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.catalogs import registry_of, source_of, tool, view_of
 from tests.servers.launching import write_config
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NotExpanded, RateLimited, ToolNotFound

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from tests.catalogs import registry_of, tool, view_of
 from tests.processes import is_running
-from tests.waiting import DEADLINE_S, until
+from tests.until import DEADLINE_S, until
 
 from toolcrib.catalog.access import Access, Rules
 from toolcrib.catalog.view import View

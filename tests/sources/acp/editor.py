@@ -18,7 +18,7 @@ from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from pydantic import BaseModel
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.sources.acp.mcp_over_acp import McpOverAcp
 from toolcrib.sources.mcp import CarriedServer

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.sources.acp.editor import KINDS, SERVER_ID, Json, Kind, carried, editing
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.core.client import Client
 from toolcrib.core.errors import SourceUnavailable, ToolFailed

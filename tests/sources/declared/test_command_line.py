@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.processes import is_running
 from tests.sources.declared.declaring import argv, call, call_of, declared, properties, python, source_of
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.core.errors import InvalidArguments, InvalidTool, ToolFailed
 from toolcrib.sources.base import Source

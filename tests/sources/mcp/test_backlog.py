@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import anyio
 import pytest
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.core.errors import SourceUnavailable

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import anyio
 import pytest
 from tests.servers.launching import http_server
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.core.errors import SourceUnavailable

@@ -15,7 +15,7 @@ import pytest
 from tests.processes import is_running
 from tests.servers import faulty
 from tests.servers.launching import events, faulty_server, received
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.core.errors import SourceUnavailable, StaleExpansion, ToolFailed, ToolNotFound

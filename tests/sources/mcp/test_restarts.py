@@ -17,7 +17,7 @@ import pytest
 from tests.processes import is_running
 from tests.servers import faulty
 from tests.servers.launching import events, faulty_entry, faulty_server, received, replace_config, write_config
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.catalog import intake
 from toolcrib.catalog.catalog_state import SourceStatus

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.servers.launching import SCRIPT, faulty_entry, http_server
 from tests.sources.acp.editor import SERVER_ID, editing
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.intake import Intake

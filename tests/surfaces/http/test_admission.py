@@ -16,7 +16,7 @@ from tests.servers.launching import faulty_entry, write_config
 from tests.surfaces.http.asking import ALICE, BOB, TOKENS, WATCHER, Api, entry, problem, served
 from tests.surfaces.serving import ENVELOPE, Mode, ask, run_tool, text_of
 from tests.surfaces.test_http import BOTH
-from tests.waiting import DEADLINE_S
+from tests.until import DEADLINE_S
 
 from toolcrib.config.access_settings import Auth
 from toolcrib.surfaces.auth import Authenticator, Stays

@@ -15,7 +15,7 @@ from tests.servers.launching import Json, events, faulty_entry, received, write_
 from tests.surfaces.http.asking import ALICE, BOB, TOKENS, Api, problem, served
 from tests.surfaces.http.issuer import AUDIENCE, issuing
 from tests.surfaces.serving import ENVELOPE
-from tests.waiting import DEADLINE_S, until
+from tests.until import DEADLINE_S, until
 
 from toolcrib.surfaces.auth.signed_tokens import LEEWAY_S
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from tests.servers.launching import faulty_entry
 from tests.surfaces.http.asking import ALICE, TOKENS, WATCHER, served
-from tests.waiting import DEADLINE_S
+from tests.until import DEADLINE_S
 
 from toolcrib.core.events import OperationPerformed
 from toolcrib.surfaces.auth import Reason

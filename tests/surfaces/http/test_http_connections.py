@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from tests.waiting import DEADLINE_S, until
+from tests.until import DEADLINE_S, until
 
 from toolcrib.surfaces.http.http_connections import BoundedConnection, ConnectionLimits, Connections
 from toolcrib.surfaces.http.http_serving import BoundedServer

@@ -12,10 +12,11 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client
+from tests.cli.running import TOOLCRIB
 from tests.servers.launching import ROOT, Json, events, faulty_entry, received
 from tests.surfaces.http.asking import Api, problem, served
 from tests.surfaces.serving import ask, run_tool
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.core.errors import ErrorCode
 from toolcrib.operations.operation_table import OPERATIONS
@@ -159,6 +160,17 @@ async def test_a_call_to_a_visible_but_refused_tool_gets_403(tmp_path: Path) -> 
     with served(tmp_path, settings={"policy": policy}, bench=faulty_entry()) as api:
         answer = await api.run_tool("bench.pid")
         assert (answer.status_code, problem(answer)["code"]) == (403, "NOT_AUTHORIZED")
+
+
+async def test_a_call_that_needs_approval_waits_and_runs_after_it_was_granted(tmp_path: Path) -> None:
+    with served(tmp_path, settings={"policy": {"otherwise": "ask"}}, bench=faulty_entry()) as api:
+        answer = await api.run_tool("bench.pid")
+        assert (answer.status_code, problem(answer)["code"]) == (403, "APPROVAL_PENDING")
+        assert problem(answer)["retryable"] is True
+        command = [TOOLCRIB, "approvals", "grant", problem(answer)["details"]["waiting_id"]]
+        await anyio.run_process(command)
+        assert (await api.run_tool("bench.pid")).status_code == 200
+        assert (await api.run_tool("bench.pid")).status_code == 403
 
 
 NESTED = b'{"query": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"

@@ -12,7 +12,7 @@ from tests.catalogs import tool
 from tests.servers.launching import Json, faulty_entry, replace_config, write_config
 from tests.surfaces.http.asking import TOKENS
 from tests.surfaces.http.here import served_here
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib import Toolcrib
 from toolcrib.config.gateway_settings import ToolcribSettings

@@ -37,7 +37,7 @@ from tests.surfaces.http.issuer import (
     unsigned_token,
 )
 from tests.surfaces.serving import run_tool, text_of
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.config import parse_config
 from toolcrib.config.access_settings import Auth, BearerToken, Jwt

@@ -9,7 +9,7 @@ import pytest
 from tests.catalogs import tool
 from tests.surfaces.http.asking import ALICE, BOB, TOKENS
 from tests.surfaces.http.here import Here, served_here
-from tests.waiting import DEADLINE_S, until
+from tests.until import DEADLINE_S, until
 
 from toolcrib import Toolcrib
 from toolcrib.core.errors import SourceUnavailable

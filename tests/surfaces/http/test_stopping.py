@@ -12,7 +12,7 @@ import pytest
 from tests.servers.launching import Json
 from tests.surfaces.http.asking import problem
 from tests.surfaces.http.here import Here, envelope, headers_of, served_here
-from tests.waiting import DEADLINE_S, until
+from tests.until import DEADLINE_S, until
 
 from toolcrib import Toolcrib
 from toolcrib.sources.base import Listing

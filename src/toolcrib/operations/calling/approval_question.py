@@ -53,6 +53,8 @@ class Intent:
     summary: str = ""
     """The tool's own summary."""
     arguments: Mapping[str, Any] | None = None
+    server: str = ""
+    """What identifies the server, if `definition` is empty."""
 
 
 @dataclass(frozen=True, slots=True)

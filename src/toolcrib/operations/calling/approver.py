@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import logging
 import secrets
+import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from toolcrib.core.client import ANSWER_S, approved_state
-from toolcrib.core.digests import digest
-from toolcrib.core.errors import NotAuthorized, ToolFailed
+from anyio import CapacityLimiter, to_thread
+
+from toolcrib.core.client import ANSWER_S, Client, approved_state
+from toolcrib.core.digests import digest, size_of
+from toolcrib.core.errors import ApprovalPending, NotAuthorized, ToolFailed
 from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.shares import Shares
 from toolcrib.operations.calling.approval_question import ALWAYS, ONCE, Intent, Question
+from toolcrib.secrets.keys import KeyUnavailable
+from toolcrib.waiting import WaitingItem, WaitingStore
 
 logger = logging.getLogger(__name__)
+
+MAX_WAITING_BYTES = 256_000
+"""The largest call that can wait for an answer, in bytes of JSON."""
 
 MAX_PAUSED = 1_000
 """The most approved calls that can wait for input.
@@ -57,8 +65,17 @@ class Approver:
     `ask` and `keep` are separate, because the caller must check in between what changed while the person was thinking.
     """
 
-    def __init__(self, approvals: Approvals | None = None, *, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        approvals: Approvals | None = None,
+        waiting: WaitingStore | None = None,
+        *,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`waiting` keeps the calls of clients that cannot ask. Without it, these calls are refused."""
         self.approvals: Approvals = MemoryApprovals() if approvals is None else approvals
+        self.waiting = waiting
+        self._threads = CapacityLimiter(4)
         self._now_s = now_s
         self._paused = Shares[str, tuple[_Bound, float]](MAX_PAUSED)
         """By the name of the approval, an approved call that waits for input, and when it expires. It can continue only
@@ -70,7 +87,9 @@ class Approver:
         A call that continues with input that its source asked for is already approved. The person is not asked again.
 
         Raises:
-            NotAuthorized: the client cannot ask, or the person did not say yes.
+            NotAuthorized: no person can be asked, or the person did not say yes.
+            ApprovalPending: the client cannot ask, so the call waits until a person answers it elsewhere.
+            RateLimited: too many calls wait already.
         """
         consent = await self._settled(intent, context)
         context.note_approval(consent)
@@ -103,12 +122,55 @@ class Approver:
         return await self._answered(intent, context)
 
     async def _answered(self, intent: Intent, context: CallContext) -> Consent:
-        """Ask the person at the client.
+        """Ask the person at the client. If the client cannot ask, look for an answer that was given elsewhere.
 
         Raises:
-            NotAuthorized: the client cannot ask, or asking failed.
+            NotAuthorized, ApprovalPending, RateLimited: see `ask`.
         """
-        return await _asked_by_client(intent, context)
+        context.note_approval("unasked")
+        client = context.client
+        if client is not None and _can_ask(client.capabilities):
+            return await _asked_by_client(intent, client, context)
+        if self.waiting is None:
+            raise _unasked(intent)
+        return await self._answered_elsewhere(intent, self.waiting, context)
+
+    async def _answered_elsewhere(self, intent: Intent, waiting: WaitingStore, context: CallContext) -> Consent:
+        """Take the answer that a person has given to this call, or let the call wait for one."""
+        body = {"summary": intent.summary, "arguments": intent.arguments}
+        if size_of(body) > MAX_WAITING_BYTES:
+            raise NotAuthorized(
+                f"`{intent.subject}` did not run: it needs approval, and its arguments are too large to wait for it."
+            )
+        call = WaitingItem(
+            kind="call",
+            principal=intent.principal,
+            subject=intent.subject,
+            definition=intent.definition or intent.server,
+            arguments=digest(intent.arguments),
+            body=body,
+        )
+        try:
+            taken = await to_thread.run_sync(waiting.take, call, limiter=self._threads)
+            if taken is not None:
+                return ONCE if taken.answer == "granted" else "refused"
+            item = await to_thread.run_sync(waiting.put, call, limiter=self._threads)
+        except (OSError, sqlite3.Error, KeyUnavailable) as fault:
+            logger.warning("a call cannot wait for approval: %s: %s", waiting.path, fault)
+            raise _unasked(intent) from fault
+        context.note_approval("pending")
+        if item.id == call.id:
+            logger.warning(
+                "a call waits for approval: %s for %s. Run `toolcrib approvals`", item.subject, item.principal
+            )
+        raise ApprovalPending(
+            f"`{intent.subject}` waits for a person's approval, as {item.id}. Nothing ran.",
+            waiting_id=item.id,
+            expires_in_s=max(0, round(item.expires_at - time.time())),
+            hints=[
+                f"Tell your user that {item.id} waits. When they have approved it, send exactly the same call again."
+            ],
+        )
 
     def _is_taken_up(self, intent: Intent, context: CallContext) -> bool:
         if context.resumed is None or (approval := context.resumed.approval) is None:
@@ -125,17 +187,17 @@ class Approver:
 _USE_ANOTHER = "Use a different tool, or ask your user what to do."
 
 
-async def _asked_by_client(intent: Intent, context: CallContext) -> Consent:
-    context.note_approval("unasked")
-    client = context.client
-    if client is None or not _can_ask(client.capabilities):
-        raise NotAuthorized(
-            f"`{intent.subject}` needs a person's approval, and your client cannot show the question. Nothing ran.",
-            hints=[
-                _USE_ANOTHER,
-                "Connect with a client that supports elicitation, or ask the gateway's owner to allow this tool.",
-            ],
-        )
+def _unasked(intent: Intent) -> NotAuthorized:
+    return NotAuthorized(
+        f"`{intent.subject}` needs a person's approval, and your client cannot show the question. Nothing ran.",
+        hints=[
+            _USE_ANOTHER,
+            "Connect with a client that supports elicitation, or ask the gateway's owner to allow this tool.",
+        ],
+    )
+
+
+async def _asked_by_client(intent: Intent, client: Client, context: CallContext) -> Consent:
     question = Question.about(intent)
     context.note_approval("unanswered")  # in case the person or the caller leaves before there is an answer
     try:
@@ -160,4 +222,4 @@ _Bound = tuple[str, str, str]
 
 
 def _bound(intent: Intent) -> _Bound:
-    return intent.principal, intent.subject, digest([intent.definition, intent.arguments])
+    return intent.principal, intent.subject, digest([intent.definition, intent.server, intent.arguments])

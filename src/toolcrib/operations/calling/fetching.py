@@ -200,7 +200,7 @@ async def _admitted(
     if access is Access.CALL:
         return entry, None
     what = "{}: {}".format(*locate(view))
-    intent = Intent(context.principal.id, what, arguments=params)
+    intent = Intent(context.principal.id, what, server=entry.identity, arguments=params)
     consent = await runner.approver.ask(intent, context)
     now = runner.view_now(view, context)
     entry_now, _ = _entry(now, locate)

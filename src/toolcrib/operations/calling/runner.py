@@ -16,6 +16,7 @@ from toolcrib.catalog.catalog_state import SourceEntry
 from toolcrib.catalog.view import View
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import (
+    ApprovalPending,
     CapabilityMissing,
     InvalidArguments,
     InvalidTool,
@@ -75,6 +76,7 @@ class Runner:
             ToolNotFound: no visible tool has this id.
             NotAuthorized: the principal can see the tool but not call it, the call was not approved, or the tool may
                 change something and `only_read` is set.
+            ApprovalPending: nothing ran; a person must approve the call first, and the client cannot show the question.
             NotExpanded: `reference` is a tool id instead of a handle, so the caller may not know the arguments.
             StaleExpansion: the definition differs from the one that was shown.
             CapabilityMissing: nothing ran; the system lacks something that the tool needs.
@@ -129,7 +131,14 @@ class Runner:
     ) -> ToolResult:
         tool = order.tool
         intent = Intent(context.principal.id, tool.id, order.definition, tool.summary, order.arguments)
-        consent = await self.approver.ask(intent, context)
+        try:
+            consent = await self.approver.ask(intent, context)
+        except ApprovalPending as pending:
+            again = NextAction(
+                "call_read_only_tool" if only_read else "call_tool",
+                {"tool_id": tool.handle, "arguments": order.arguments},
+            )
+            raise pending.leading_to(again) from pending
         now = self._placed_again(order, context, only_read=only_read)
         await self.approver.keep(intent, consent)
         result = await self._run(now, context, progress)
