@@ -535,6 +535,10 @@ def test_duplicate_server_names_are_refused() -> None:
         ('{"toolcrib": {}, "toolcrib": {}}', "duplicate key `toolcrib`"),
         ('{"toolcrib": {"call_timeout_s": 1, "call_timeout_s": 2}}', "toolcrib.call_timeout_s: duplicate key"),
         ('{"mcpServers": {"a": {}}, "toolcrib": {"sources": {"a": {}, "a": {}}}}', "toolcrib.sources.a: duplicate key"),
+        (
+            '{"toolcrib": {"sources": {"a": {"principals": {"p": {"env": {"K": "1", "K": ""}}}}}}}',
+            "toolcrib.sources.a.principals.p.env.K: duplicate key",
+        ),
     ],
 )
 def test_duplicate_keys_in_a_file_are_refused(text: str, told: str) -> None:

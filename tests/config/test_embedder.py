@@ -37,6 +37,7 @@ def test_a_model_folder_is_relative_to_the_configuration() -> None:
     assert read({"folder": "/models/tiny"}).model == ModelFolder(Path("/models/tiny"))
     assert read({"folder": "${MODELS}/tiny"}, environ={"MODELS": "/m"}).model == ModelFolder(Path("/m/tiny"))
     assert read({"folder": "~/tiny"}).model == ModelFolder(Path.home() / "tiny")
+    assert read({"folder": "/tiny", "api_key": None}).model == ModelFolder(Path("/tiny"))
 
 
 def test_a_relative_model_folder_can_be_opened(tmp_path: Path) -> None:
@@ -84,6 +85,9 @@ def test_an_error_from_the_environment_disables_only_the_embedder(
         ({"foldr": "tiny"}, "did you mean `folder`"),
         ({"folder": "tiny", "dimensions": 7}, "toolcrib.search.embedder.dimensions: is only for an `endpoint`"),
         ({"folder": "tiny", "api_key": KEY}, "toolcrib.search.embedder.api_key: is only for an `endpoint`"),
+        ({"folder": "tiny", "api_key": ""}, "toolcrib.search.embedder.api_key: is only for an `endpoint`"),
+        ({"folder": "tiny", "model": ""}, "toolcrib.search.embedder.model: is only for an `endpoint`"),
+        ({**ENDPOINT, "model": None}, "toolcrib.search.embedder.model: must be the name"),
         ({"endpoint": "https://example.com"}, "toolcrib.search.embedder.model: must be the name"),
         ({**ENDPOINT, "dimensions": 0}, "toolcrib.search.embedder.dimensions: must be a whole number"),
         ({**ENDPOINT, "dimensions": "256"}, "toolcrib.search.embedder.dimensions: must be a whole number"),

@@ -62,6 +62,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"without": ["bm25"]}, "toolcrib.search.without: `bm25` is not a signal. Use: synonyms, partial_words"),
     ({"without": ["name"]}, "`name` is not a signal"),
     ({"refuse": "no"}, "toolcrib.search.refuse: "),
+    ({"refuse": None}, "toolcrib.search.refuse: must be true or false"),
     ({"embedder": "models/tiny"}, "toolcrib.search.embedder: "),
     ({"embedder": {}}, "toolcrib.search.embedder: "),
     ({"embedder": {"folder": "a", "endpoint": "https://b"}}, "toolcrib.search.embedder: "),

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, cast
 
-from toolcrib.core.json_settings import Flag, Reader, Settings, Switch, Text, whole_number, words
+from toolcrib.core.json_settings import Reader, Settings, Switch, Text, whole_number, words
 from toolcrib.core.placeholders import Problem, expanded
+from toolcrib.core.values import read_flag
 from toolcrib.search.embedders import Embedder, EmbeddingFailed, ModelEndpoint, ModelFolder, open_embedder
 from toolcrib.search.history_config import HistoryConfig
 from toolcrib.search.index.weights import SIGNALS, WEIGHTS, Weights
@@ -58,9 +59,9 @@ class EmbedderSettings(Settings):
     """A folder with a model2vec model or an ONNX sentence transformer. Relative to the configuration file."""
     endpoint: Text = ""
     """Instead of `folder`: an http or https URL with an OpenAI-compatible `/embeddings` below it."""
-    model: Text = ""
+    model: Text | None = None
     """The name of the model at the endpoint."""
-    api_key: Text = ""
+    api_key: Text | None = None
     """The API key for the endpoint. Use a variable, such as `${OPENAI_API_KEY}`."""
     dimensions: Annotated[int | None, whole_number(1, MAX_DIMENSIONS, "dimensions")] = None
     """The number of dimensions to request from the endpoint (the default of the model)."""
@@ -69,7 +70,7 @@ class EmbedderSettings(Settings):
         if bool(self.folder) == bool(self.endpoint):
             raise ValueError("needs either `folder` or `endpoint`")
         for key in ("model", "api_key", "dimensions"):
-            if self.folder and getattr(self, key):
+            if self.folder and getattr(self, key) is not None:
                 raise ValueError(f".{key}: is only for an `endpoint`; the `folder` of a model already contains it")
         if self.endpoint and not self.model:
             raise ValueError(".model: must be the name of the model at the endpoint")
@@ -92,10 +93,10 @@ class EmbedderSettings(Settings):
         url = expanded(self.endpoint, "endpoint", environ)
         if not re.fullmatch(r"https?://[^/?#@\s]+(?:[/?][^#\s]*)?", url):
             raise Problem("endpoint: must be an http or https URL without a user name or a fragment")
-        key = expanded(self.api_key, "api_key", environ)
+        key = expanded(self.api_key or "", "api_key", environ)
         if not re.fullmatch(r"[\x21-\x7e]*", key):
             raise Problem("api_key: contains characters that an HTTP header cannot contain")
-        return ModelEndpoint(url, expanded(self.model, "model", environ), key, self.dimensions)
+        return ModelEndpoint(url, expanded(self.model or "", "model", environ), key, self.dimensions)
 
 
 def _read_groups(value: object, _: str) -> tuple[tuple[str, ...], ...]:
@@ -125,7 +126,7 @@ class SearchSettings(Settings):
 
     without: Annotated[tuple[str, ...], words(SIGNALS, "a signal")] = ()
     """Signals to turn off. The signals are {SIGNALS}."""
-    refuse: Flag | None = None
+    refuse: Annotated[bool | None, Reader(read_flag)] = None
     """What a search returns if no tool fits: `true` nothing, `false` a full page. Default: up to three weak results."""
     embedder: EmbedderSettings | None = None
     """An embedding model: a `folder`, or an `endpoint` and the name of its `model`."""

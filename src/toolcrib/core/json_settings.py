@@ -230,6 +230,7 @@ Strings = Annotated[tuple[str, ...], Reader(_read_strings)]
 Paths = Annotated[tuple[tuple[str, ...], ...], Reader(_read_paths)]
 """A list of paths, none of them empty. A string is one path with `/` between names. `null` counts as an empty list."""
 Flag = Annotated[bool, Reader(read_flag)]
+"""`true` or `false`. `null` is an error."""
 Seconds = Annotated[float, seconds(86_400)]
 Section = Annotated[ValueT, _Section()]
 """An object of settings, or a `dict` of them, that most files do not have. `null` is an error."""
