@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from tests.search.index.strategies import everything
 
 from toolcrib.core.tools import Tool
@@ -55,6 +58,40 @@ def test_switched_off_it_takes_no_memory_and_changes_no_score() -> None:
     assert {part.segment.vectors.shape[1] for part in Index.build(TOOLS).parts} == {DIM}
     asked = "get the current directory"
     assert everything(index, asked) == everything(Index.build(TOOLS).weighted(WITHOUT), asked)
+
+
+# The second is unlike tools in general, so a vector of zeros would be closer than most.
+@pytest.mark.parametrize("asked", ["get the current directory", "git, as if without"])
+def test_tools_without_texts_have_no_vectors_and_rank_by_words(asked: str) -> None:
+    """The index of categories has such documents."""
+    bare = [replace(each, texts=()) for each in TOOLS]
+    index = Index.build(bare)
+
+    assert {part.segment.vectors.shape for part in index.parts} == {(len(TOOLS), 0)}
+    by_words = everything(index.weighted(WITHOUT), asked)
+    assert everything(index, asked) == by_words
+    beside = index.updated([document(Tool("hidden", "folder", "Makes a folder."))])
+    visible = beside.select(lambda tool_id: tool_id != "hidden.folder")
+    assert everything(beside, asked, visible=visible) == by_words
+
+
+def test_few_visible_tools_of_many_are_compared_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    closest = vars(closeness)["_closest"]
+
+    def counted(tools: NDArray[np.float32], asked: NDArray[np.float32]) -> NDArray[np.float32]:
+        compared.append(tools.shape[1])
+        return closest(tools, asked)
+
+    tools = _many(1_000, 5)
+    seen = {each.tool_id for each in tools[::100]}
+    index = Index.build(tools)
+    monkeypatch.setattr(closeness, "_closest", counted)
+
+    found = everything(index, "rain", visible=index.select(seen.__contains__))
+
+    assert sum(compared) <= len(seen) + 1  # and the typical tool
+    assert found == everything(Index.build([each for each in tools if each.tool_id in seen]), "rain")
 
 
 def test_the_share_of_meaning_falls_with_the_number_of_terms() -> None:

@@ -40,7 +40,7 @@ class Blend:
 def blended(
     scores: Sequence[Impacts], parts: Sequence[Part], query: Query, coverage: float, weights: Weights
 ) -> Blend | None:
-    """Add the closeness in meaning to `scores`. None if the table knows nothing of the query, or of the tools.
+    """Add the closeness in meaning to `scores`. None if the table knows nothing of the query, or of all visible tools.
 
     `coverage` is the share of the query's weight in the best tool by words. The sum is convex, and both summands are
     relative to their best. All products of vectors are exact (see `word_vectors.QUERY_SCALE`), so the result does not
@@ -48,16 +48,13 @@ def blended(
     """
     size = sum(part.size for part in parts)
     table = shipped()
-    if table is None or not size or not query.texts or any(not part.segment.vectors.shape[1] for part in parts):
+    if table is None or not size or not query.texts or not any(part.segment.vectors.shape[1] for part in parts):
         return None
     asked = table.of_queries(query.texts)
     if not asked[0].any():
         return None
     is_small = size <= _WHOLE
-    near = [
-        _closest(part.segment.vectors.T.astype(np.float32) if is_small else part.segment.coarse, asked)
-        for part in parts
-    ]
+    near = [_near(part, asked, is_small=is_small) for part in parts]
     # As the words do, this assumes some more tools. So in a catalog of one tool, that tool can be close to a request.
     typical = float(_closest(table.typical[:, None], asked)[0])
     total = sum(map(_visible_sum, near, parts)) + weights.unseen * typical
@@ -65,13 +62,16 @@ def blended(
     for each, part in zip(near, parts, strict=True):
         if part.size < len(part.segment):
             each[~part.mask] = -np.inf
+    if _highest(near) == 0 and not any(each[part.mask].any() for each, part in zip(near, parts, strict=True)):
+        return None
     share = np.float32(share_of(query, coverage, weights))
     top = np.float32(max(most(scores), _LEAST))
     by_words = [each * ((1 - share) / top) for each in scores]
     if not is_small:
         for each, part, kept in zip(near, parts, _chosen(near, by_words, middle, share), strict=True):
-            at = np.flatnonzero(kept)
-            each[at] = _closest(part.segment.vectors[at].T.astype(np.float32), asked)
+            if part.segment.vectors.shape[1]:
+                at = np.flatnonzero(kept)
+                each[at] = _closest_at(part, at, asked)
     lead = _lead(near, middle)
     if lead <= 0:
         return None
@@ -119,6 +119,26 @@ def share_of(query: Query, coverage: float, weights: Weights) -> float:
     return min(max(share, weights.meaning_at_least), most)
 
 
+def _near(part: Part, asked: NDArray[np.float32], *, is_small: bool) -> NDArray[np.float32]:
+    """(n_tools,): the closeness of each visible tool, in all dimensions if `is_small`. 0 for a tool without a vector.
+
+    The values of other tools mean nothing.
+    """
+    if not part.segment.vectors.shape[1]:
+        return np.zeros(len(part.segment), np.float32)
+    if not is_small:
+        return _closest(part.segment.coarse, asked)
+    near = np.zeros(len(part.segment), np.float32)
+    at = np.flatnonzero(part.mask)  # often few of a hundred thousand tools
+    near[at] = _closest_at(part, at, asked)
+    return near
+
+
+def _closest_at(part: Part, at: NDArray[np.intp], asked: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(len(at),): the closeness in all dimensions of the tools at some positions."""
+    return _closest(part.segment.vectors[at].T.astype(np.float32), asked)
+
+
 def _closest(tools: NDArray[np.float32], asked: NDArray[np.float32]) -> NDArray[np.float32]:
     """(n_tools,): the mean of the closeness to the whole query and to the closest clause.
 
@@ -135,7 +155,11 @@ def _visible_sum(near: NDArray[np.float32], part: Part) -> float:
 
 
 def _lead(near: Sequence[NDArray[np.float32]], middle: np.float32) -> float:
-    return max(float(each.max(initial=-np.inf)) for each in near) - float(middle)
+    return _highest(near) - float(middle)
+
+
+def _highest(near: Sequence[NDArray[np.float32]]) -> float:
+    return max(float(each.max(initial=-np.inf)) for each in near)
 
 
 def _relative(near: NDArray[np.float32], middle: np.float32, lead: float) -> Impacts:

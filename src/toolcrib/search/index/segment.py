@@ -63,7 +63,7 @@ class Segment:
     origin_of_run: NDArray[np.int64]
     """(n_runs,): the number of the origin of each run."""
     vectors: NDArray[np.int8]
-    """(n_tools, DIM): the vector of each tool by the table of word vectors. (n_tools, 0) if the table is not used."""
+    """(n_tools, DIM): the vector of each tool by the table of word vectors. (n_tools, 0) if no tool has a vector."""
     coarse: NDArray[np.float32]
     """(COARSE_DIM, n_tools): the first dimensions of `vectors`, in a form in which products are fast."""
 
@@ -241,7 +241,7 @@ def merged(parts: Sequence[Part]) -> Segment:
 
 
 def _joined(vectors: Sequence[NDArray[np.int8]]) -> NDArray[np.int8]:
-    """Join the vectors of several segments. Tools that were added without the table get zeros."""
+    """Join the vectors of several segments. Tools of a segment without vectors get zeros."""
     dim = max(each.shape[1] for each in vectors)
     return np.concatenate([each if each.shape[1] else np.zeros((len(each), dim), np.int8) for each in vectors])
 
@@ -280,6 +280,8 @@ def _packed(
         holders = holders[holders > 0]
     starts = np.zeros(len(terms) + 1, np.int64)
     np.cumsum(holders, out=starts[1:])
+    if not vectors.any():
+        vectors = np.empty((len(ids), 0), np.int8)
     numbers: dict[str, int] = {}
     of_tool = np.array([numbers.setdefault(origin, len(numbers)) for origin in origins], np.int64)
     runs = np.flatnonzero(np.diff(of_tool, prepend=-1))
