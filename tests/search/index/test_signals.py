@@ -194,12 +194,12 @@ def test_every_signal_gives_single_precision_for_each_tool_of_each_part() -> Non
     )
     query = Query.parse("send the mail, post a letter")
     words, layout = Words(query, parts, WEIGHTS), Layout.of([part.segment for part in parts], WEIGHTS)
-    scores = words.scores(query.terms)
+    scores, by_clause = words.scores()
     near = Similarities([np.ones(len(part.segment), np.float32) for part in parts], 1.0, 5)
 
     for figures in (
         scores,
-        signals.clauses(query, words, WEIGHTS),
+        signals.clauses(by_clause, WEIGHTS),
         layout.brevity,
         signals.sources(scores, parts, layout.origins, WEIGHTS),
         signals.sources([part_scores * 0 for part_scores in scores], parts, layout.origins, WEIGHTS),

@@ -85,9 +85,9 @@ def rank(
     Tools that are not visible have no effect on the result.
     """
     words = signals.Words(query, parts, weights)
-    scores = words.scores(query.terms)
+    scores, by_clause = words.scores()
     earned = signals.most(scores)
-    if (of_clauses := signals.clauses(query, words, weights)) is not None:
+    if (of_clauses := signals.clauses(by_clause, weights)) is not None:
         scores = [one + other for one, other in zip(scores, of_clauses, strict=True)]
     if weights.brevity:
         scores = [one * factor for one, factor in zip(scores, layout.brevity, strict=True)]

@@ -93,13 +93,22 @@ class Segment:
         start, end = self.starts[row], self.starts[row + 1]
         return self.docs[start:end], self.impacts[start:end]
 
-    def impact(self, term: str, at: int) -> float:
-        """Return the impact of `term` on the tool at a position. 0 if the tool does not contain it."""
-        if (found := self.postings(term)) is None:
-            return 0.0
-        docs, impacts = found
-        place = int(docs.searchsorted(np.int32(at)))  # use the same type, otherwise all of `docs` would be converted
-        return float(impacts[place]) if place < len(docs) and docs[place] == at else 0.0
+    def gathered(self, terms: Sequence[str]) -> tuple[NDArray[np.intp], Impacts, NDArray[np.int64]]:
+        """Return the postings of `terms` one after the other: tools, impacts, and (len(terms) + 1,) where each ends.
+
+        A term that no tool contains has no postings.
+        """
+        known = [self.terms.get(term, -1) for term in terms]
+        rows = np.array(known, np.int64)
+        ends = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(np.where(rows < 0, 0, self.starts.take(rows + 1) - self.starts.take(rows)), out=ends[1:])
+        starts: list[int] = self.starts.take(rows).tolist()
+        spans = [slice(start, start + n) for start, n in zip(starts, np.diff(ends).tolist(), strict=True) if n]
+        if not spans:
+            return np.empty(0, np.intp), np.empty(0, np.float32), ends
+        # Positions are converted at once, because numpy converts them again each time that it looks something up.
+        docs = np.concatenate([self.docs[span] for span in spans], dtype=np.intp)
+        return docs, np.concatenate([self.impacts[span] for span in spans]), ends
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,6 +159,20 @@ class Part:
         """Count the visible tools that contain `term`."""
         found = self.segment.postings(term)
         return 0 if found is None else self.count(found[0])
+
+    def holders_of(self, terms: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """Yield each of `terms` that a visible tool contains, with the number of these tools."""
+        rows = {term: row for term in terms if (row := self.segment.terms.get(term)) is not None}
+        if self.size == len(self.segment):
+            at = np.array([*rows.values()], np.int64)
+            yield from zip(rows, (self.segment.starts.take(at + 1) - self.segment.starts.take(at)).tolist(), strict=True)
+            return
+        docs, _, ends = self.segment.gathered([*rows])
+        seen = np.zeros(len(docs) + 1, np.int64)
+        np.cumsum(self.mask.take(docs), out=seen[1:])
+        for term, count in zip(rows, np.diff(seen.take(ends)).tolist(), strict=True):
+            if count:
+                yield term, count
 
     def count(self, docs: Docs) -> int:
         """Count the visible tools in `docs`."""

@@ -11,27 +11,25 @@ A score is one number for each tool of each part. It is 0 for a tool that is not
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from itertools import pairwise
 from typing import Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from toolcrib.core.properties import cached_property
 from toolcrib.search.index.meaning import Similarities
 from toolcrib.search.index.partial_words import stand_ins
 from toolcrib.search.index.query import Query
-from toolcrib.search.index.segment import Docs, Impacts, Part, Segment
+from toolcrib.search.index.segment import Impacts, Part, Segment
 from toolcrib.search.index.synonyms import RELATED
 from toolcrib.search.index.vocabulary import SHARES
 from toolcrib.search.index.weights import Weights
 
 Scores: TypeAlias = Sequence[Impacts]
 """An array for each part, (n_tools,), float32."""
-
-Earned: TypeAlias = tuple[Docs, Impacts]
-"""Some tools of a part, and the gain of each. A tool that is listed twice gets both gains."""
 
 
 _MOST = 0.5
@@ -83,45 +81,65 @@ class Layout:
 class Words:
     """The gain of each tool by each term of one query, over the visible tools of `parts`.
 
-    BM25F, with a term's inverse document frequency among those tools only.
+    BM25F, with a term's inverse document frequency among those tools only. The postings of all terms are read at once,
+    because in a small catalog the number of calls to numpy decides how long a search takes.
     """
 
     def __init__(self, query: Query, parts: Sequence[Part], weights: Weights) -> None:
         self._parts = parts
-        self._terms = query.terms
+        self._query = query
         self._size = sum(part.size for part in parts) + weights.unseen
         self._unseen = weights.unseen
+        self._partial = weights.partial_words
         self._idf = dict[str, float]()
-        self._held = dict[str, int]()
+        related = {term: RELATED.get(term, ()) if weights.synonyms else () for term in query.terms}
+        self._held = _holders({*query.terms}.union(*related.values()), parts)
+        """How many visible tools have each term. Terms that no tool has are left out."""
         self._stand_ins = {
-            term: stand_ins(term, parts) for term in query.terms if weights.partial_words and not self._holders(term)
+            term: found
+            for term in query.terms
+            if weights.partial_words and term not in self._held and (found := stand_ins(term, parts))
         }
         """For each term that no visible tool has: the terms that stand in for it."""
-        self._partial = weights.partial_words
+        self._held |= _holders({each.term for found in self._stand_ins.values() for each in found}, parts)
         self.weight = sum(map(self.idf, query.terms))
         """The weight of all terms of the query."""
-        self._earned = [
-            {term: earned for term in query.terms if (earned := self._of_term(term, part, weights)) is not None}
-            for part in parts
+        self._counted = [
+            [(term, self.idf(term))]
+            + [(other, self._capped(term, other, weights.synonyms)) for other in related[term] if other in self._held]
+            + [
+                (each.term, self._capped(term, each.term, weights.partial_words * each.likeness))
+                for each in self._stand_ins.get(term, ())
+            ]
+            for term in query.terms
         ]
+        """For each term of the query: the terms that count for it, itself first, and the factor for their impacts."""
+
+    @cached_property
+    def _gains(self) -> Sequence[_Gains]:
+        return [_Gains.of(self._counted, part.segment) for part in self._parts]
 
     def idf(self, term: str) -> float:
         if (known := self._idf.get(term)) is None:
-            holders = self._holders(term) + self._unseen * SHARES.get(term, 0.0)
+            holders = self._held.get(term, 0) + self._unseen * SHARES.get(term, 0.0)
             known = self._idf[term] = math.log1p((self._size - holders + 0.5) / (holders + 0.5))
         return known
 
-    def _holders(self, term: str) -> int:
-        """Return how many visible tools have `term`."""
-        if (known := self._held.get(term)) is None:
-            known = self._held[term] = sum(part.holders(term) for part in self._parts)
-        return known
+    def _capped(self, term: str, other: str, share: float) -> float:
+        """Return the factor for the impacts of `other`, a synonym of `term` or a term that stands in for it.
 
-    def scores(self, terms: Iterable[str]) -> list[Impacts]:
-        """Return the total gain of these terms of the query."""
-        # Summed in the order of the query in every part, so that equal tools tie exactly.
-        terms = tuple(terms)
-        return [_sum(terms, earned, part) for earned, part in zip(self._earned, self._parts, strict=True)]
+        Even if `other` is rare, it gains no more than the term itself. Synonyms gain 0.018 on MetaTool, 0.004 on BFCL
+        and 0.001 on ToolBench, nothing on Seal-Tools. Adding this gain to the term's own gain, instead of taking the
+        better of both, costs 0.002 to 0.004 on ToolBench and BFCL.
+        """
+        return share * min(self.idf(term), self.idf(other))
+
+    def scores(self) -> tuple[list[Impacts], list[NDArray[np.float32]]]:
+        """Return the total gain of the query's terms, and (n_clauses, n_tools) for each part: that of each clause."""
+        places = {term: at for at, term in enumerate(self._query.terms)}
+        clauses = [[places[term] for term in clause] for clause in self._query.clauses]
+        totals = [each.totals(clauses, part) for each, part in zip(self._gains, self._parts, strict=True)]
+        return [each[0] for each in totals], [each[1:] for each in totals]
 
     def shares(self, part: Part, at: int) -> tuple[float, float]:
         """For the tool at a position, return its share of the query's weight, and the query's share of the tool.
@@ -129,11 +147,12 @@ class Words:
         Both are in [0, 1]. The second is relative to the tool's length as a vector of terms.
         """
         held, said = 0.0, 0.0
-        for term in self._terms:
-            impact, likeness = part.segment.impact(term, at), 1.0
+        own = self._gains[self._parts.index(part)].impacts_of(at)
+        for term in self._query.terms:
+            impact, likeness = own.get(term, 0.0), 1.0
             for each in self._stand_ins.get(term, ()):
                 share = self._partial * each.likeness
-                if (other := share * part.segment.impact(each.term, at)) > impact:
+                if (other := share * own.get(each.term, 0.0)) > impact:
                     impact, likeness = other, share
             if impact:
                 held += likeness * self.idf(term)
@@ -141,51 +160,114 @@ class Words:
         length = float(part.segment.lengths[at])
         return held / max(self.weight, _LEAST), min(1.0, math.sqrt(said) / max(length, _LEAST))
 
-    def _of_term(self, term: str, part: Part, weights: Weights) -> Earned | None:
-        own = part.segment.postings(term)
-        earned = None if own is None else (own[0], np.float32(self.idf(term)) * own[1])
-        partial = self._stand_ins.get(term, ())
-        related = RELATED.get(term, ()) if weights.synonyms else ()
-        if not partial and not related:
-            return earned
-        found = [
-            earned,
-            *(self._related(term, other, part, weights.synonyms) for other in related),
-            *(self._related(term, each.term, part, weights.partial_words * each.likeness) for each in partial),
-        ]
-        return _best_of([each for each in found if each is not None], len(part.segment))
 
-    def _related(self, term: str, other: str, part: Part, share: float) -> Earned | None:
-        """Return the gain by `other`, a synonym of `term`. Even if it is rare, it gains no more than the term itself.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Gains:
+    """The gains of the tools of one part by all terms that count for a query. The postings of each follow each other."""
 
-        Gains 0.018 on MetaTool, 0.004 on BFCL and 0.001 on ToolBench, nothing on Seal-Tools. Adding this gain to the
-        term's own gain, instead of taking the better of both, costs 0.002 to 0.004 on ToolBench and BFCL.
+    counted: Sequence[str]
+    """The terms that count. Those for one term of the query follow each other."""
+    ends: Sequence[int]
+    """(n_counted + 1,): the postings of `counted[at]` are `ends[at]:ends[at + 1]`."""
+    bounds: Sequence[int]
+    """(n_terms + 1,): the postings for term `at` of the query are `bounds[at]:bounds[at + 1]`."""
+    docs: NDArray[np.intp]
+    impacts: Impacts
+    gains: Impacts
+    """Those of one tool for one term of the query add up to the largest, in the order of `counted`."""
+
+    @classmethod
+    def of(cls, counted: Sequence[Sequence[tuple[str, float]]], segment: Segment) -> Self:
+        names = [name for each in counted for name, _ in each]
+        factors = np.array([factor for each in counted for _, factor in each], np.float32)
+        docs, impacts, ends = segment.gathered(names)
+        gains = impacts * np.repeat(factors, np.diff(ends))
+        ends = ends.tolist()
+        bounds, best, at = [0], None, 0
+        for each in counted:
+            first, at = at, at + len(each)
+            bounds.append(ends[at])
+            filled = [(start, end) for start, end in pairwise(ends[first : at + 1]) if start < end]
+            if len(filled) > 1:
+                if best is None:
+                    best = np.empty(len(segment), np.float32)
+                best.fill(0)
+                for start, end in filled:
+                    where, gain = docs[start:end], gains[start:end]
+                    before = best.take(where)
+                    np.maximum(before, gain, out=gain)
+                    best[where] = gain
+                    gain -= before
+        return cls(names, ends, bounds, docs, impacts, gains)
+
+    def totals(self, clauses: Sequence[Sequence[int]], part: Part) -> NDArray[np.float32]:
+        """(1 + n_clauses, n_tools): the total gain of all terms, then of the terms of each clause.
+
+        `clauses` are positions of terms in the query.
         """
-        found = part.segment.postings(other)
-        if found is None:
-            return None
-        return found[0], np.float32(share * min(self.idf(term), self.idf(other))) * found[1]
+        size = len(part.segment)
+        found = np.zeros((1 + len(clauses), size), np.float32)
+        flat = found.reshape(-1)
+        # Added in the order of the query in every part, so that equal tools tie exactly.
+        np.add.at(flat, self.docs, self.gains)
+        spans = [
+            (size * row, slice(self.bounds[first], self.bounds[last + 1]))
+            for row, clause in enumerate(clauses, 1)
+            for first, last in _runs(clause)
+        ]
+        if spans:
+            where = np.concatenate([self.docs[span] for _, span in spans])
+            where += np.repeat([start for start, _ in spans], [span.stop - span.start for _, span in spans])
+            np.add.at(flat, where, np.concatenate([self.gains[span] for _, span in spans]))
+        if part.size < size:
+            found *= part.mask
+        return found
+
+    def impacts_of(self, at: int) -> dict[str, float]:
+        """Return the impacts of the counted terms on the tool at a position."""
+        places = np.flatnonzero(self.docs == at)
+        which = np.searchsorted(self.ends, places, "right") - 1
+        impacts: list[float] = self.impacts[places].tolist()
+        return {self.counted[each]: impact for each, impact in zip(which.tolist(), impacts, strict=True)}
 
 
-def clauses(query: Query, words: Words, weights: Weights) -> list[Impacts] | None:
+def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last of each run of numbers that follow each other."""
+    first = last = places[0]
+    for place in places[1:]:
+        if place != last + 1:
+            yield first, last
+            first = place
+        last = place
+    yield first, last
+
+
+def _holders(terms: Iterable[str], parts: Sequence[Part]) -> dict[str, int]:
+    """Return how many visible tools have each of `terms`. Terms that no visible tool has are left out."""
+    held: dict[str, int] = {}
+    for part in parts:
+        for term, count in part.holders_of(terms):
+            held[term] = held.get(term, 0) + count
+    return held
+
+
+def clauses(scores: Sequence[NDArray[np.float32]], weights: Weights) -> list[Impacts] | None:
     """Return the gain of each tool by its best clause. None if no clause matches anything.
+
+    `scores` are, for each part, (n_clauses, n_tools): the gain by each clause. They are overwritten.
 
     The best tool of each clause gains nearly the same (`weights.clause_parity`). In a request for three things, the one
     with the most and the rarest words does not push out the other two. Gains 0.033 on Seal-Tools and 0.027 on
     ToolBench, where requests need several tools. Costs 0.002 on BFCL and MetaTool, where they need one. Without parity,
     it gains half of that.
     """
-    if not weights.clauses:
+    tops = np.max([each.max(1, initial=0.0) for each in scores], 0).tolist() if scores else []
+    best = max(tops, default=0.0)
+    if not best or not weights.clauses:
         return None
-    each = [(scores, top) for scores in map(words.scores, query.clauses) if (top := most(scores))]
-    if not each:
-        return None
-    best = max(top for _, top in each)
-    lifted: list[list[Impacts]] = []
-    for scores, top in each:
-        factor = np.float32(weights.clauses * (best / top) ** weights.clause_parity)
-        lifted.append([factor * part_scores for part_scores in scores])
-    return [reduce(np.maximum, of_part) for of_part in zip(*lifted, strict=True)]
+    factors = [weights.clauses * (best / top) ** weights.clause_parity if top else 0.0 for top in tops]
+    by_clause = np.array(factors, np.float32)[:, None]
+    return [np.multiply(each, by_clause, out=each).max(0) for each in scores]
 
 
 def brevity(segment: Segment, weights: Weights) -> Impacts:
@@ -247,33 +329,6 @@ def bareness(parts: Sequence[Part]) -> float:
     """Return the share of tools that have no parameters."""
     size = sum(part.size for part in parts)
     return sum(part.count_where(~part.segment.has_parameters) for part in parts) / size if size else 0.0
-
-
-def _sum(terms: Sequence[str], earned: Mapping[str, Earned], part: Part) -> Impacts:
-    total = np.zeros(len(part.segment), np.float32)
-    for term in terms:
-        if term in earned:
-            docs, impacts = earned[term]
-            np.add.at(total, docs, impacts)  # twice as fast as `total[docs] += impacts`, and adds both gains of a tool
-    if part.size < len(part.segment):
-        total *= part.mask
-    return total
-
-
-def _best_of(found: Sequence[Earned], size: int) -> Earned | None:
-    """Return, for each tool, the largest gain in any of `found`."""
-    if len(found) < 2:
-        return found[0] if found else None
-    best = np.zeros(size, np.float32)
-    docs: list[Docs] = []
-    gains: list[NDArray[np.float32]] = []
-    for at, earned in found:
-        before = best[at]
-        np.maximum(before, earned, out=earned)
-        best[at] = earned
-        docs.append(at)
-        gains.append(earned - before)
-    return np.concatenate(docs), np.concatenate(gains)
 
 
 def most(scores: Scores) -> float:
