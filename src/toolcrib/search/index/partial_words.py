@@ -14,6 +14,9 @@ from functools import cache
 from itertools import chain, islice
 from weakref import WeakKeyDictionary
 
+import numpy as np
+from numpy.typing import NDArray
+
 from toolcrib.search.index.segment import Part, Segment
 from toolcrib.search.index.tokens import terms
 
@@ -103,14 +106,8 @@ def _misspelled(term: str, vocabularies: Sequence[_Vocabulary], parts: Sequence[
     if not errors:
         return []
     pieces = _pieces(term, errors)
-    lengths = range(len(term) - errors, len(term) + errors + 1)
-    near = (
-        each
-        for vocabulary in vocabularies
-        for length in lengths
-        for each in vocabulary.by_beginning.get((term[0], length), ())
-        if any(map(each.__contains__, pieces))
-    )
+    alike = chain.from_iterable(vocabulary.alike(term, errors) for vocabulary in vocabularies)
+    near = (each for each in alike if any(map(each.__contains__, pieces)))
     by_errors: dict[int, list[str]] = {}
     for each in islice(_visible(near, parts), _COMPARED):
         by_errors.setdefault(distance(term, each, errors), []).append(each)
@@ -127,8 +124,8 @@ class _Vocabulary:
     ordered: Sequence[str]
     joined: str
     """All terms, each between two line feeds."""
-    by_beginning: Mapping[tuple[str, int], Sequence[str]]
-    """The terms by their first letter and their length."""
+    by_beginning: Mapping[tuple[str, int], tuple[Sequence[str], NDArray[np.uint32]]]
+    """The terms by their first letter and their length, each with the set of its letters as bits."""
 
     @classmethod
     def of(cls, segment: Segment) -> _Vocabulary:
@@ -136,7 +133,20 @@ class _Vocabulary:
         by_beginning: dict[tuple[str, int], list[str]] = {}
         for term in ordered:
             by_beginning.setdefault((term[0], len(term)), []).append(term)
-        return cls(ordered, "\n" + "\n".join(ordered) + "\n", by_beginning)
+        lettered = {key: (names, _letters(names)) for key, names in by_beginning.items()}
+        return cls(ordered, "\n" + "\n".join(ordered) + "\n", lettered)
+
+    def alike(self, term: str, errors: int) -> Iterator[str]:
+        """Yield the terms that may differ from `term` by at most `errors` typing errors in a later letter.
+
+        One error changes at most one letter, so of each term at most `errors` letters are not in the other.
+        """
+        own = _letters([term])
+        for length in range(len(term) - errors, len(term) + errors + 1):
+            names, letters = self.by_beginning.get((term[0], length), ((), own[:0]))
+            if names:
+                differ = np.maximum(np.bitwise_count(own & ~letters), np.bitwise_count(letters & ~own))
+                yield from (names[at] for at in np.flatnonzero(differ <= errors).tolist())
 
     def beginning(self, term: str) -> Sequence[str]:
         """Return the terms that begin with `term`."""
@@ -150,6 +160,16 @@ class _Vocabulary:
             if start < at:
                 yield self.joined[start:end]
             at = self.joined.find(term, end)
+
+
+_BITS = np.zeros(128, np.uint32)
+_BITS[ord("a") : ord("z") + 1] = 1 << np.arange(26)
+
+
+def _letters(names: Sequence[str]) -> NDArray[np.uint32]:
+    """(len(names),): the set of the letters of each name, which are ASCII, as bits."""
+    codes = np.array(names, np.bytes_).view(np.uint8).reshape(len(names), -1)
+    return np.bitwise_or.reduce(_BITS[codes], axis=1)
 
 
 _vocabularies: WeakKeyDictionary[Segment, _Vocabulary] = WeakKeyDictionary()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import accumulate, compress, pairwise
 from typing import Self
 
 import numpy as np
@@ -93,22 +93,29 @@ class Segment:
         start, end = self.starts[row], self.starts[row + 1]
         return self.docs[start:end], self.impacts[start:end]
 
-    def gathered(self, terms: Sequence[str]) -> tuple[NDArray[np.intp], Impacts, NDArray[np.int64]]:
-        """Return the postings of `terms` one after the other: tools, impacts, and (len(terms) + 1,) where each ends.
+    def gathered(self, terms: Sequence[str]) -> tuple[NDArray[np.intp], Impacts, list[int]]:
+        """Return the postings of `terms` one after the other: tools, impacts, and the number of postings of each term.
 
         A term that no tool contains has no postings.
         """
-        known = [self.terms.get(term, -1) for term in terms]
-        rows = np.array(known, np.int64)
-        ends = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(np.where(rows < 0, 0, self.starts.take(rows + 1) - self.starts.take(rows)), out=ends[1:])
-        starts: list[int] = self.starts.take(rows).tolist()
-        spans = [slice(start, start + n) for start, n in zip(starts, np.diff(ends).tolist(), strict=True) if n]
+        starts, lengths = self._spans([self.terms.get(term, -1) for term in terms])
+        spans = [slice(start, start + length) for start, length in zip(starts, lengths, strict=True) if length]
         if not spans:
-            return np.empty(0, np.intp), np.empty(0, np.float32), ends
+            return np.empty(0, np.intp), np.empty(0, np.float32), lengths
         # Positions are converted at once, because numpy converts them again each time that it looks something up.
         docs = np.concatenate([self.docs[span] for span in spans], dtype=np.intp)
-        return docs, np.concatenate([self.impacts[span] for span in spans]), ends
+        return docs, np.concatenate([self.impacts[span] for span in spans]), lengths
+
+    def lengths_of(self, rows: Sequence[int]) -> list[int]:
+        """Return how many tools contain the term of each row."""
+        return self._spans(rows)[1]
+
+    def _spans(self, rows: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return where the postings of each row start, and how many there are: none for row -1."""
+        at = np.array(rows, np.int64)
+        starts = self.starts.take(at)
+        # For row -1, this takes the end of all postings, and then 0.
+        return starts.tolist(), np.maximum(self.starts.take(at + 1) - starts, 0).tolist()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,27 +165,22 @@ class Part:
     def holders(self, term: str) -> int:
         """Count the visible tools that contain `term`."""
         found = self.segment.postings(term)
-        return 0 if found is None else self.count(found[0])
+        if found is None:
+            return 0
+        docs, _ = found
+        return len(docs) if self.size == len(self.segment) else int(np.count_nonzero(self.mask.take(docs)))
 
-    def holders_of(self, terms: Iterable[str]) -> Iterator[tuple[str, int]]:
-        """Yield each of `terms` that a visible tool contains, with the number of these tools."""
+    def holders_of(self, terms: Iterable[str]) -> dict[str, int]:
+        """Return how many visible tools contain each of `terms`. Terms that no visible tool contains are left out."""
         rows = {term: row for term in terms if (row := self.segment.terms.get(term)) is not None}
         if self.size == len(self.segment):
-            at = np.array([*rows.values()], np.int64)
-            yield from zip(rows, (self.segment.starts.take(at + 1) - self.segment.starts.take(at)).tolist(), strict=True)
-            return
-        docs, _, ends = self.segment.gathered([*rows])
+            return dict(zip(rows, self.segment.lengths_of([*rows.values()]), strict=True))
+        docs, _, lengths = self.segment.gathered([*rows])
         seen = np.zeros(len(docs) + 1, np.int64)
         np.cumsum(self.mask.take(docs), out=seen[1:])
-        for term, count in zip(rows, np.diff(seen.take(ends)).tolist(), strict=True):
-            if count:
-                yield term, count
-
-    def count(self, docs: Docs) -> int:
-        """Count the visible tools in `docs`."""
-        if self.size == len(self.segment):
-            return len(docs)
-        return int(np.count_nonzero(self.mask[docs]))
+        by_end: list[int] = seen.take([*accumulate(lengths, initial=0)]).tolist()
+        counts = (after - before for before, after in pairwise(by_end))
+        return {term: count for term, count in zip(rows, counts, strict=True) if count}
 
 
 def segment(documents: Iterable[Document], weights: Weights) -> Segment:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -46,6 +46,8 @@ class Origins:
     count: int
     of_runs: tuple[NDArray[np.int64], ...]
     """For each segment, the number of each of its runs."""
+    lengths: tuple[NDArray[np.int64], ...]
+    """For each segment, the number of tools of each of its runs."""
 
     @classmethod
     def of(cls, segments: Sequence[Segment]) -> Self:
@@ -62,7 +64,8 @@ class Origins:
                 ]
                 numbers = np.array(new, np.int64)[numbers]
             of_runs.append(numbers)
-        return cls(len(first) + len(more), tuple(of_runs))
+        lengths = tuple(np.diff(segment.runs, append=len(segment)) for segment in segments)
+        return cls(len(first) + len(more), tuple(of_runs), lengths)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,7 +166,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Gains:
-    """The gains of the tools of one part by all terms that count for a query. The postings of each follow each other."""
+    """The gains of the tools of one part by all terms that count for a query."""
 
     counted: Sequence[str]
     """The terms that count. Those for one term of the query follow each other."""
@@ -180,9 +183,9 @@ class _Gains:
     def of(cls, counted: Sequence[Sequence[tuple[str, float]]], segment: Segment) -> Self:
         names = [name for each in counted for name, _ in each]
         factors = np.array([factor for each in counted for _, factor in each], np.float32)
-        docs, impacts, ends = segment.gathered(names)
-        gains = impacts * np.repeat(factors, np.diff(ends))
-        ends = ends.tolist()
+        docs, impacts, lengths = segment.gathered(names)
+        gains = impacts * np.repeat(factors, lengths)
+        ends = [*accumulate(lengths, initial=0)]
         bounds, best, at = [0], None, 0
         for each in counted:
             first, at = at, at + len(each)
@@ -226,9 +229,9 @@ class _Gains:
     def impacts_of(self, at: int) -> dict[str, float]:
         """Return the impacts of the counted terms on the tool at a position."""
         places = np.flatnonzero(self.docs == at)
-        which = np.searchsorted(self.ends, places, "right") - 1
+        which: list[int] = (np.searchsorted(self.ends, places, "right") - 1).tolist()
         impacts: list[float] = self.impacts[places].tolist()
-        return {self.counted[each]: impact for each, impact in zip(which.tolist(), impacts, strict=True)}
+        return {self.counted[each]: impact for each, impact in zip(which, impacts, strict=True)}
 
 
 def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -246,7 +249,7 @@ def _holders(terms: Iterable[str], parts: Sequence[Part]) -> dict[str, int]:
     """Return how many visible tools have each of `terms`. Terms that no visible tool has are left out."""
     held: dict[str, int] = {}
     for part in parts:
-        for term, count in part.holders_of(terms):
+        for term, count in part.holders_of(terms).items():
             held[term] = held.get(term, 0) + count
     return held
 
@@ -261,7 +264,7 @@ def clauses(scores: Sequence[NDArray[np.float32]], weights: Weights) -> list[Imp
     ToolBench, where requests need several tools. Costs 0.002 on BFCL and MetaTool, where they need one. Without parity,
     it gains half of that.
     """
-    tops = np.max([each.max(1, initial=0.0) for each in scores], 0).tolist() if scores else []
+    tops: list[float] = np.max([each.max(1, initial=0.0) for each in scores], 0).tolist() if scores else []
     best = max(tops, default=0.0)
     if not best or not weights.clauses:
         return None
@@ -290,10 +293,9 @@ def sources(scores: Scores, parts: Sequence[Part], origins: Origins, weights: We
     if np.count_nonzero(best) < 2:  # with fewer than two, the signal cannot change the order
         return [np.zeros_like(part_scores) for part_scores in scores]
     best *= np.float32(weights.sources)
-    lent = zip(parts, scores, origins.of_runs, strict=True)
     return [
-        np.repeat(best[of_run], np.diff(part.segment.runs, append=len(part_scores))) * (part_scores > 0)
-        for part, part_scores, of_run in lent
+        np.repeat(best[of_run], lengths) * (part_scores > 0)
+        for part_scores, of_run, lengths in zip(scores, origins.of_runs, origins.lengths, strict=True)
     ]
 
 
