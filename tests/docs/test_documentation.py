@@ -29,6 +29,7 @@ from toolcrib.core.errors import InvalidArguments
 from toolcrib.definitions.drift import PinPolicy, Verdict
 from toolcrib.search.embedders import ModelEndpoint, ModelFolder
 from toolcrib.search.embedders.download import Manifest
+from toolcrib.search.embedders.pinned_models import MODELS
 from toolcrib.sources.acp.port import ClientOffer
 from toolcrib.testing.vendors.anthropic_server import AnthropicServer
 from toolcrib.testing.vendors.openai_server import OpenAIServer
@@ -197,13 +198,19 @@ async def test_the_capabilities_page_example_reports_missing_capabilities_with_r
 
 def test_the_embeddings_page_shows_valid_models_and_manifest(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
-    folder, manifest, endpoint = (json.loads(text) for text in blocks(ROOT / "docs" / "embeddings.md", "json"))
+    fetched, folder, manifest, endpoint = (json.loads(text) for text in blocks(ROOT / "docs" / "embeddings.md", "json"))
     read = [
-        parse_config(json.dumps(each), path, {"OPENAI_API_KEY": "key"}).search.embedder for each in (folder, endpoint)
+        parse_config(json.dumps(each), path, {"OPENAI_API_KEY": "key"}).search.embedder
+        for each in (fetched, folder, endpoint)
     ]
-    assert [type(each.model) for each in read if each is not None] == [ModelFolder, ModelEndpoint]
+    assert [type(each.model) for each in read if each is not None] == [ModelFolder, ModelFolder, ModelEndpoint]
     path.write_text(json.dumps(manifest))
     assert [each.name for each in Manifest.read(path).files] == ["model.onnx", "tokenizer.json"]
+
+
+def test_the_embeddings_page_lists_every_model_that_can_be_fetched_by_name() -> None:
+    rows = re.findall(r"^\| `(\S+)` \| (\d+) MB \| (\S+) \|", page("embeddings.md"), re.MULTILINE)
+    assert rows == [(name, f"{each.size / 1e6:.0f}", each.license) for name, each in MODELS.items()]
 
 
 def test_the_evaluation_page_shows_the_queries_of_the_example() -> None:

@@ -55,6 +55,13 @@ class _WhenUsed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._console, name)
 
+    # Rich's progress bars enter the console. Python looks for these methods in the class, not with `__getattr__`.
+    def __enter__(self) -> Console:
+        return self._console.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._console.__exit__(*cast("Any", error))
+
 
 class _Trimmed:
     """Standard output without the trailing spaces that tables add to lines."""

@@ -56,7 +56,7 @@ class EmbedderSettings(Settings):
     """The settings under `toolcrib.search.embedder`."""
 
     folder: Text = ""
-    """A folder with a model2vec model or an ONNX sentence transformer. Relative to the configuration file."""
+    """A folder with a model2vec model or a sentence transformer. Relative to the configuration file."""
     endpoint: Text = ""
     """Instead of `folder`: an http or https URL with an OpenAI-compatible `/embeddings` below it."""
     model: Text | None = None
