@@ -219,7 +219,7 @@ def _at(moment: float) -> str:
 
 
 def _waiting_table(items: list[WaitingItem]) -> Table:
-    table = Table("waits", "tool", "for", "minutes", "arguments", box=None, header_style="dim", padding=(0, 3, 0, 0))
+    table = Table("id", "tool", "for", "minutes", "arguments", box=None, header_style="dim", padding=(0, 3, 0, 0))
     for item in items:
         minutes = max(0, int(time.time() - item.asked_at) // 60)
         shown = in_one_line(item.body.get("arguments"), 60)
