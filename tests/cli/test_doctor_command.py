@@ -19,6 +19,7 @@ from tests.servers.launching import Json, faulty_entry, write_config
 from toolcrib.audit.audit_file import FORGOTTEN
 from toolcrib.audit.store import AuditStore
 from toolcrib.cli import terminal_output
+from toolcrib.search.embedders.pinned_models import GAIN
 
 
 def test_doctor_exits_with_0_when_everything_is_healthy(tmp_path: Path) -> None:
@@ -283,7 +284,13 @@ def test_the_state_of_embedding_is_reported(tmp_path: Path) -> None:
     assert found["model"].startswith("static1:tiny:")
     assert (found["dimensions"], found["problem"]) == (3, None)
     assert "3 dimensions" in toolcrib("doctor", config).out
+    assert "nDCG" not in toolcrib("doctor", config).out
     assert toolcrib("doctor", write_config(tmp_path / "none.json"), "--json").json["embedding"] is None
+
+
+def test_without_an_embedding_model_one_line_says_what_one_would_gain(tmp_path: Path) -> None:
+    shown = toolcrib("doctor", write_config(tmp_path / "mcp.json", bench=faulty_entry())).out
+    assert f"Embedding: no model, search uses word vectors. {GAIN}" in " ".join(shown.split())
 
 
 def test_an_unusable_embedding_model_is_unhealthy_and_reported_with_its_reason(tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from tests.cli.running import toolcrib, toolcrib_process
 from tests.cli.terminal import typed
+from tests.search.embedders.models import WORDS, static_folder, vectors
 from tests.servers import faulty
 from tests.servers.launching import faulty_entry, write_config
 
 from toolcrib.config.search_settings import DEFAULT_SEARCH
+from toolcrib.search.embedders.pinned_models import GAIN
 from toolcrib.search.index.weights import WEIGHTS
 
 TOOLS = [
@@ -30,6 +32,12 @@ QUERIES: list[dict[str, Any]] = [
     {"query": "send a letter", "relevant": ["post.send_mail"]},
     {"query": "water the garden", "relevant": ["t2", "t1"]},
     {"query": "zzzz", "relevant": ["t3"]},
+]
+
+
+ASKED: list[dict[str, Any]] = [
+    {"query": "document", "relevant": ["send"]},
+    {"query": "send", "relevant": ["send"]},
 ]
 
 
@@ -321,6 +329,38 @@ def test_an_unknown_signal_exits_with_2_and_lists_the_known_signals(files: list[
     assert (ended.code, ended.out) == (2, "")
     assert "`luck` is not a signal" in ended.err
     assert "synonyms" in ended.err
+
+
+def test_the_gain_of_the_configured_embedding_model_is_measured_on_the_same_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    near = vectors()
+    near[WORDS.index("send")] = near[WORDS.index("document")]  # to this model, they mean the same
+    static_folder(tmp_path / "model", tensors={"embeddings": near})
+    rows = [
+        {"id": name, "name": name, "description": name, "server": "post", "input_schema": {"type": "object"}}
+        for name in ("write", "mail", "send")
+    ]
+    given = ["--tools", lines(tmp_path / "tools.jsonl", rows), "--queries", lines(tmp_path / "queries.jsonl", ASKED)]
+    config = write_config(tmp_path / "mcp.json", toolcrib={"search": {"embedder": {"folder": "model"}}})
+    report = toolcrib("eval", "-c", config, *given, "--json").json
+    without = toolcrib("eval", *given, "--json").json
+    assert report["unknown"] == {}
+    assert report["embedding"]["without"]["metrics"] == without["metrics"]
+    gain = report["embedding"]["difference"]["ndcg@10"]
+    assert gain["mean"] == pytest.approx(report["metrics"]["ndcg@10"] - without["metrics"]["ndcg@10"], abs=2e-4)
+    assert gain["mean"] != 0
+    told = toolcrib("eval", "-c", config, *given).out
+    one, other = (each["metrics"]["ndcg@10"] for each in (report, without))
+    assert f"embedding model: nDCG@10 {one:.3f}, and {other:.3f} with word vectors instead, which may be" in told
+    assert "embedding" not in toolcrib("eval", "-c", config, *given, "--without", "embedding", "--json").json
+
+
+def test_without_an_embedding_model_one_line_says_what_one_would_gain(files: list[str]) -> None:
+    (told,) = (line for line in toolcrib("eval", *files).out.splitlines() if "embedding" in line)
+    assert told == f"no embedding model. {GAIN}"
+    assert "embedding" not in toolcrib("eval", *files, "--json").json
 
 
 def test_a_configuration_with_a_different_embedder_cannot_be_compared(files: list[str], tmp_path: Path) -> None:

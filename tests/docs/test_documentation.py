@@ -29,7 +29,7 @@ from toolcrib.core.errors import InvalidArguments
 from toolcrib.definitions.drift import PinPolicy, Verdict
 from toolcrib.search.embedders import ModelEndpoint, ModelFolder
 from toolcrib.search.embedders.download import Manifest
-from toolcrib.search.embedders.pinned_models import MODELS
+from toolcrib.search.embedders.pinned_models import GAIN, MODELS
 from toolcrib.sources.acp.port import ClientOffer
 from toolcrib.testing.vendors.anthropic_server import AnthropicServer
 from toolcrib.testing.vendors.openai_server import OpenAIServer
@@ -206,6 +206,22 @@ def test_the_embeddings_page_shows_valid_models_and_manifest(tmp_path: Path) -> 
     assert [type(each.model) for each in read if each is not None] == [ModelFolder, ModelFolder, ModelEndpoint]
     path.write_text(json.dumps(manifest))
     assert [each.name for each in Manifest.read(path).files] == ["model.onnx", "tokenizer.json"]
+
+
+def test_the_gain_of_minilm_is_the_measured_one_wherever_it_is_told() -> None:
+    ranking, everyday = re.findall(
+        r"<!-- measured: (?:ranking|everyday) -->\n(.*?)<!-- end -->", page("search.md"), re.DOTALL
+    )
+
+    def mean(table: str, name: str, column: int) -> str:
+        (row,) = re.findall(rf"^\| {name} \|(.*)\|$", table, re.MULTILINE)
+        return row.split("|")[column].strip()
+
+    before, after = mean(ranking, "Toolcrib", -1), mean(ranking, "Toolcrib with MiniLM", -1)
+    assert f"from {before} to {after}" in GAIN
+    assert f"[nDCG@10 of {after} instead of {before}]" in page("embeddings.md")
+    before, after = mean(everyday, "Toolcrib", 0), mean(everyday, "Toolcrib with MiniLM", 0)
+    assert f"[{after} instead of {before}]" in page("embeddings.md")
 
 
 def test_the_embeddings_page_lists_every_model_that_can_be_fetched_by_name() -> None:

@@ -41,6 +41,7 @@ from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL
 from toolcrib.core.schema import nearest
 from toolcrib.definitions.drift import suspicions_in_texts
+from toolcrib.search.embedders.pinned_models import GAIN
 from toolcrib.search.embedding import Embedding, EmbeddingCondition
 from toolcrib.sources.base import Condition
 
@@ -400,6 +401,10 @@ def _show(report: _Report, *, verbose: bool) -> None:
         stdout.print(plain(report.hidden), markup=False, style="yellow", soft_wrap=False)
     if report.embedding is not None:
         _show_embedding(report.embedding)
+    elif not report.is_empty:
+        stdout.print(
+            f"Embedding: no model, search uses word vectors. {GAIN}", markup=False, style="dim", soft_wrap=False
+        )
     report.verdicts.show()
     if report.audit is not None:
         stdout.print(f"Audit: {plain(report.audit)}", markup=False, style="yellow", soft_wrap=False)

@@ -125,7 +125,14 @@ async def evaluate(
         compared = None
         if other is not None:
             compared = OtherSettings(other.name, Comparison(evaluation, _measured(view, other, asked)))
-        card = Scorecard(evaluation, unknown, failed, compared, least)
+        embedding = crib.knowledge.embedding
+        gain = None
+        if embedding is not None and embedding.condition.embedded and setting.search.weights.embedding:
+            words = replace(
+                setting, search=replace(setting.search, weights=setting.search.weights.without("embedding"))
+            )
+            gain = Comparison(_measured(view, words, asked), evaluation)
+        card = Scorecard(evaluation, unknown, failed, compared, least, gain)
         report_unavailable(view)
     report_unknown(unknown)
     if as_json:

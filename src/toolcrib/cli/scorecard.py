@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.view import View, document_of
 from toolcrib.cli.terminal_output import escape, plain, stderr, stdout
+from toolcrib.search.embedders.pinned_models import GAIN
 from toolcrib.search.evaluation import NDCG, Answer, Change, Comparison, Estimate, Evaluation, Floor
 from toolcrib.search.index.searching import Hit
 from toolcrib.search.index.tokens import terms
@@ -108,6 +109,8 @@ class Scorecard:
     """The worst failed_queries first."""
     other: OtherSettings | None
     floors: tuple[Floor, ...]
+    embedding: Comparison | None
+    """From the same settings without their embedding model to those with it. None if no model was used."""
 
     @property
     def missed(self) -> tuple[Floor, ...]:
@@ -129,6 +132,8 @@ class Scorecard:
                 }
                 for floor in self.floors
             ]
+        if self.embedding is not None:
+            wire["embedding"] = {"without": self.embedding.one.to_wire(), "difference": self.embedding.to_wire()}
         if self.other is not None:
             comparison = self.other.comparison
             wire["comparison"] = {
@@ -243,6 +248,7 @@ def show(card: Scorecard) -> None:
     counted = f"{evaluation.queries} queries" if evaluation.queries != 1 else "1 query"
     _print(f"\n{counted} over {evaluation.tools} tools")
     _show_refused(evaluation)
+    _print(f"[dim]no embedding model. {GAIN}[/]" if card.embedding is None else _gain_of_embedding(card.embedding))
     if card.other is not None:
         _show_changes(card.other.comparison)
     if len(evaluation.groups) > 1:
@@ -251,6 +257,14 @@ def show(card: Scorecard) -> None:
         _print("\n[bold]Worst[/]")
     for failed in card.failed_queries:
         _show_failed_query(failed)
+
+
+def _gain_of_embedding(comparison: Comparison) -> str:
+    """Return a sentence on what the embedding model changes for these queries."""
+    with_it, without = comparison.other.means[NDCG], comparison.one.means[NDCG]
+    difference = comparison.differences[NDCG]
+    chance = "" if difference.is_distinguishable else ", which may be chance"
+    return f"embedding model: nDCG@10 {with_it:.3f}, and {without:.3f} with word vectors instead{chance}"
 
 
 def _print(shown: Any, indent: int = 0) -> None:
