@@ -161,9 +161,9 @@ class Schema:
     def quick_violations(self, value: Any, whole: str = "the arguments") -> tuple[Violation, ...] | None:
         """Return what is wrong with `value`, or None if the answer takes more than some milliseconds."""
         cost = self.cost.of(value, MAX_JUDGED)
-        if cost <= MAX_EXPLAINED:
-            return self.all_violations(value, whole)
-        return () if cost <= MAX_JUDGED and self.matches(value) else None
+        if cost <= MAX_JUDGED and self.matches(value):
+            return ()
+        return self.all_violations(value, whole) if cost <= MAX_EXPLAINED else None
 
     def first_violations(self, value: Any, whole: str) -> tuple[Violation, ...]:
         """Return what is wrong at the first place that does not match, without a time limit; nothing if it is valid."""

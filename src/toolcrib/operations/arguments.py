@@ -136,7 +136,7 @@ def _oversized(schema: Schema, given: Mapping[str, Any]) -> Iterator[Violation]:
         return
     for key in known.keys() & given.keys():
         for part in (known[key], *known[key].get("anyOf", ())):
-            yield from _too_large(part, pointer([key]), given[key])
+            yield from _too_large(part, f"/{key}", given[key])
 
 
 def _too_large(part: Mapping[str, Any], place: str, value: object) -> Iterator[Violation]:

@@ -120,7 +120,7 @@ def test_a_shorter_pause_does_not_replace_a_longer_one() -> None:
 
 
 def fail(breaker: Breaker, failure: SourceUnavailable = EXITED, *, died: bool = False) -> SourceUnavailable:
-    return breaker.failed(failure, breaker.mark(), died=died)
+    return breaker.failed(failure, breaker.mark, died=died)
 
 
 def refusal(ask: Callable[[], object]) -> SourceUnavailable:
@@ -180,11 +180,11 @@ def test_a_lasting_error_is_not_retryable_until_the_server_has_worked() -> None:
 
 def test_calls_that_fail_together_count_as_one_failure() -> None:
     breaker = Breaker("bench", now=Clock())
-    marks = [breaker.mark() for _ in range(100)]
+    marks = [breaker.mark for _ in range(100)]
     told = [breaker.failed(DIED, mark, died=True) for mark in marks]
     assert breaker.failures == 1
     assert {error.retry_after_s for error in told} == {None}
-    assert breaker.failed(DIED, breaker.mark(), died=True).retry_after_s == 2.0
+    assert breaker.failed(DIED, breaker.mark, died=True).retry_after_s == 2.0
     assert breaker.failures == 2
 
 

@@ -106,7 +106,11 @@ class Runner:
             if error.next_action is not None:
                 raise
             raise error.leading_to(_step_after(error, view, tool)) from error
-        return await _with_warnings(tool, result, context)
+        problem = None if result.is_error or result.needs_input else await _output_problem(tool, result, context)
+        if problem is None:
+            return result
+        logger.warning("%s: %s", tool.id, problem)
+        return replace(result, warnings=(*result.warnings, problem))
 
     def view_now(self, view: View, context: CallContext) -> View:
         """Return the current view for the current principal of `context`."""
@@ -302,16 +306,8 @@ def _search_another(tool: Tool) -> NextAction:
     return NextAction("search_tools", {"query": tool.summary or tool.name})
 
 
-async def _with_warnings(tool: Tool, result: ToolResult, context: CallContext) -> ToolResult:
-    """Return the result unchanged, with a warning if it does not match the tool's output schema."""
-    problem = None if result.is_error or result.needs_input else await _output_problem(tool, result, context)
-    if problem is None:
-        return result
-    logger.warning("%s: %s", tool.id, problem)
-    return replace(result, warnings=(*result.warnings, problem))
-
-
 async def _output_problem(tool: Tool, result: ToolResult, context: CallContext) -> str | None:
+    """Return why the answer does not match the tool's output schema, or None if it does."""
     try:
         schema = tool.results
     except InvalidTool as error:

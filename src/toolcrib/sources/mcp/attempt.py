@@ -50,10 +50,6 @@ class Attempt:
     is_stopped: bool = False
     """Whether we ended the connection."""
 
-    @property
-    def is_over(self) -> bool:
-        return self.failure is not None or (self.connection is not None and not self.connection.is_open)
-
     def note_garbage(self, error: Exception) -> None:
         """Record a line of the server that is not a protocol message."""
         if len(self.garbage) < MAX_GARBAGE_LINES:

@@ -76,7 +76,8 @@ class Breaker:
         self._name = name
         self._now = now
         self._backoff = Backoff()
-        self._marked = 0
+        self.mark = 0
+        """The mark to pass to `failed`. Read it before the server is used. Only the breaker changes it."""
         self._last: SourceUnavailable | None = None
         self._is_lasting = False
         """Whether the server failed in a way that only its owner can fix."""
@@ -93,10 +94,6 @@ class Breaker:
         """In how many seconds the server may be retried, rounded up to a tenth; None if it may be used now."""
         left_s = self._backoff.left_s(self._now())
         return math.ceil(round(left_s * 10, 6)) / 10 if left_s > 1e-6 else None  # sums of floats are slightly inexact
-
-    def mark(self) -> int:
-        """Return the mark to pass to `failed`. Take it before the server is used."""
-        return self._marked
 
     def check(self, *, in_words: bool = True) -> None:
         """Return if the server may be used now.
@@ -133,22 +130,18 @@ class Breaker:
         Raises:
             SourceUnavailable: as in `check`.
         """
-        trial = await self._turn()
+        self.check()
+        while self._backoff.in_doubt and self._trial is not None:
+            await self._trial.wait()
+            self.check()
+        if not self._backoff.in_doubt:
+            yield
+            return
+        trial = self._trial = anyio.Event()
         try:
             yield
         finally:
-            if trial is not None:
-                self._end(trial)
-
-    async def _turn(self) -> anyio.Event | None:
-        while True:
-            self.check()
-            if not self._backoff.in_doubt:
-                return None
-            if self._trial is None:
-                self._trial = anyio.Event()
-                return self._trial
-            await self._trial.wait()
+            self._end(trial)
 
     def _end(self, trial: anyio.Event | None) -> None:
         if trial is not None:
@@ -158,6 +151,8 @@ class Breaker:
 
     def worked(self) -> None:
         """Note that the server answered, or ran for a while."""
+        if not self._backoff.failures:
+            return
         self._backoff = self._backoff.worked()
         self._last, self._is_lasting = None, False
         self._end(self._trial)
@@ -167,8 +162,8 @@ class Breaker:
 
         `died`: the server had been started before.
         """
-        if mark == self._marked:
-            self._marked += 1
+        if mark == self.mark:
+            self.mark += 1
             self._backoff = self._backoff.failed(self._now(), died=died)
             self._last = failure
             # A failed start may be retryable or not; a server that died after its start always is.

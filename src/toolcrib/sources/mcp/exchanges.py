@@ -45,11 +45,11 @@ class Verbosity:
         self._name = name
         self._lowest: str | None = None
 
-    async def reach(self, connection: Connection, level: str | None) -> None:
+    async def reach(self, connection: Connection, level: str) -> None:
         """Make a server of the handshake era log from `level` on. If the server refuses, the call still goes on."""
         session = connection.session
         capabilities = session.server_capabilities
-        if level is None or (self._lowest is not None and is_as_severe(level, self._lowest)):
+        if self._lowest is not None and is_as_severe(level, self._lowest):
             return
         if connection.is_modern or capabilities is None or capabilities.logging is None:
             return

@@ -147,7 +147,7 @@ class McpSource:
                 attempt, connection = await self._connected()
             if attempt.upkeep is None or not attempt.upkeep.is_possible:
                 raise ToolFailed(f"`{self._name}` does not report changes of its resources.")
-            mark = self.breaker.mark()
+            mark = self.breaker.mark
             self._watching.want(uri, updated)
             try:
                 with anyio.fail_after(self._patience.call_s):
@@ -204,10 +204,11 @@ class McpSource:
         """
         client = context.client or NO_CLIENT
         request = WireRequest(method=method, params=_as_sent(params, context, is_modern=connection.is_modern))
-        mark = self.breaker.mark()
+        mark = self.breaker.mark
         try:
             with anyio.fail_after(self._patience.call_s) as patience:
-                await attempt.verbosity.reach(connection, client.log_level)
+                if (level := client.log_level) is not None:
+                    await attempt.verbosity.reach(connection, level)
                 with self._exchanges.sending(client, patience):
                     answer = await connection.session.send_request(request, WholeResult, progress_callback=progress)
         except TimeoutError as error:
@@ -270,7 +271,8 @@ class McpSource:
         last one.
         """
         attempt = self._attempt
-        if attempt is None or attempt.is_over:
+        connection = attempt.connection if attempt is not None else None
+        if attempt is None or attempt.failure is not None or (connection is not None and not connection.is_open):
             if self._tasks is None:
                 raise SourceUnavailable(f"`{self._name}` is not running.")
             if attempt is not None:
@@ -291,7 +293,7 @@ class McpSource:
             in_background=self._in_background,
             came=self._note_change,
         )
-        return Attempt(self._name, self.breaker.mark(), Verbosity(self._name), extras, self.server, self._secrets)
+        return Attempt(self._name, self.breaker.mark, Verbosity(self._name), extras, self.server, self._secrets)
 
     async def _reconnected(self) -> Connection:
         async with self.breaker.admitting():

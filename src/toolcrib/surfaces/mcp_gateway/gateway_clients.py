@@ -180,7 +180,7 @@ class Clients:
         context = replace(context_of(ctx), client=call, resumed=resumed, returned_as=lambda: principal_of(call.ctx))
 
         async def request() -> Mapping[str, Any]:
-            return _passed(await send(context, _progress_to(lambda: call.ctx)), capabilities)
+            return _passed(await send(context, _progress_to(call)), capabilities)
 
         if capabilities and self._suspended is not None:
             return await self._suspended.begin(call, request)
@@ -193,7 +193,7 @@ class Clients:
 async def _carry_through(client: _HandshakeClient, send: Send) -> Mapping[str, Any]:
     """Carry a request of a client that can answer questions while it waits."""
     context = replace(context_of(client.ctx), client=client)
-    progress, poll_s = _progress_to(lambda: client.ctx), FIRST_POLL_S
+    progress, poll_s = _progress_to(client), FIRST_POLL_S
     for _ in range(MAX_ROUNDS):
         result = await send(context, progress)
         if result.get("resultType") != "input_required":
@@ -210,17 +210,17 @@ async def _carry_through(client: _HandshakeClient, send: Send) -> Mapping[str, A
     raise ToolFailed(f"The tool asked for input more than {MAX_ROUNDS} times. The call was cancelled.")
 
 
-def _progress_to(here: Callable[[], Ctx]) -> ProgressListener | None:
+def _progress_to(client: _HandshakeClient | SuspendableCall) -> ProgressListener | None:
     """Return a listener that reports progress to the client's current request, or None if the client wants no progress.
 
     The current request changes when a client returns with answers.
     """
-    if (here().meta or {}).get("progress_token") is None:
+    if (client.ctx.meta or {}).get("progress_token") is None:
         return None
 
     async def progress(progress: float, total: float | None, message: str | None) -> None:
-        if (here().meta or {}).get("progress_token") is not None:
-            await here().session.report_progress(progress, total, message)
+        if (client.ctx.meta or {}).get("progress_token") is not None:
+            await client.ctx.session.report_progress(progress, total, message)
 
     return progress
 

@@ -84,7 +84,7 @@ def context_of(ctx: Ctx) -> CallContext:
     Source: MCP 2026-07-28, "Trace context" (`traceparent`).
     """
     traceparent: object = (ctx.meta or {}).get("traceparent")
-    trace_id = trace_id_of(traceparent if isinstance(traceparent, str) else None)
+    trace_id = trace_id_of(traceparent) if isinstance(traceparent, str) else None
     return CallContext(principal_of(ctx), trace_id, bundle=bundle_of(ctx))
 
 
