@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from toolcrib.core.tools import Tool
@@ -179,3 +181,15 @@ def test_without_a_usable_file_search_goes_on_by_words_and_says_so_once(
     assert found[0] == "files.create_directory"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "word vectors" in caplog.text
+
+
+_odd = ["", "東京 weather", "é", "createIssue2 getHTTPServer", "x" * 90, "kube " * 120, "pull request " * 70, "\ud800"]
+_field = st.lists(st.sampled_from([*_odd, "pull", "request", "weather forecast", "asdfq"]), max_size=4).map(" ".join)
+
+
+@given(st.lists(st.lists(_field, max_size=7).map(tuple), max_size=6))
+def test_many_tools_get_the_vectors_that_each_gets_alone(table: WordVectors, documents: list[tuple[str, ...]]) -> None:
+    together = table.of_many(documents * 12)
+    alone = [table.of_fields(texts).tolist() for texts in documents]
+
+    assert together.tolist() == alone * 12

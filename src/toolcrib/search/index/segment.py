@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from toolcrib.search.index.fields import Document
 from toolcrib.search.index.weights import Weights
-from toolcrib.search.index.word_vectors import COARSE_DIM, DIM, shipped
+from toolcrib.search.index.word_vectors import COARSE_DIM, shipped
 
 Docs = NDArray[np.int32]
 """Positions of tools in one segment, ascending."""
@@ -28,6 +28,9 @@ Lengths = NDArray[np.float32]
 
 _FANOUT = 4
 """A segment is at least this many times as large as the next. This keeps both segments and merges few."""
+
+_MANY = 8
+"""From this number of tools on, it is faster to compute their vectors together."""
 
 _ARRAYS = (
     "starts", "docs", "impacts", "lengths", "keys", "has_parameters", "runs", "origin_of_run", "vectors", "coarse",
@@ -222,11 +225,9 @@ def _vectors(documents: Sequence[Document], weights: Weights) -> NDArray[np.int8
     table = shipped() if weights.meaning else None
     if table is None:
         return np.empty((len(documents), 0), np.int8)
-    found = np.zeros((len(documents), DIM), np.int8)
-    for at, document in enumerate(documents):
-        if document.texts:
-            found[at] = table.of_fields(document.texts)
-    return found
+    if 0 < len(documents) < _MANY:
+        return np.stack([table.of_fields(document.texts) for document in documents])
+    return table.of_many([document.texts for document in documents])
 
 
 def merged(parts: Sequence[Part]) -> Segment:

@@ -10,15 +10,18 @@ from __future__ import annotations
 import json
 import logging
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import islice, pairwise
+from itertools import accumulate, chain, count, islice, pairwise
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from toolcrib.core.properties import cached_property
 from toolcrib.search.index.tokens import MAX_WORD_CHARS, ascii_runs, words
 
 logger = logging.getLogger(__name__)
@@ -52,6 +55,10 @@ _PAIR_BITS = 16
 
 _KEPT_RUNS = 1 << 16
 """The number of runs of letters whose rows are cached."""
+
+
+_AT_ONCE = 64
+"""The number of tools whose rows are copied at once: as many as fit in the cache of a processor."""
 
 
 class TableDamaged(Exception):
@@ -129,7 +136,30 @@ class WordVectors:
     def of_fields(self, texts: Sequence[str]) -> NDArray[np.int8]:
         """(DIM,): the vector of a tool by its `Document.texts`, times `SCALE`. Zeros if no word has a vector."""
         rows, weights = self.features(zip(texts, FIELD_WEIGHTS, strict=False))
-        return np.rint(self._units(rows, weights, [0])[0] * SCALE).clip(-127, 127).astype(np.int8)
+        return _rounded(self._units(rows, weights, [0])[0])
+
+    def of_many(self, documents: Sequence[Sequence[str]]) -> NDArray[np.int8]:
+        """(len(documents), DIM): the vectors of many tools by their `Document.texts`, as `of_fields` returns them.
+
+        It is faster because the rows of a run of letters are looked up once for all tools.
+        """
+        numbers: defaultdict[str | _Run, int] = defaultdict(count().__next__)
+        fields = [
+            [[*map(numbers.__getitem__, self._split(text))] for text in islice(texts, len(FIELD_WEIGHTS))]
+            for texts in documents
+        ]
+        runs = _Runs.of([self._run(run) if isinstance(run, str) else run for run in numbers])
+        found = np.empty((len(documents), DIM), np.int8)
+        for start in range(0, len(documents), _AT_ONCE):
+            rows, weights, bounds = self._features_of_many(fields[start : start + _AT_ONCE], runs)
+            factors = weights.astype(np.float32) * self.scales[rows]
+            vectors = self.rows.take(rows, 0).astype(np.float32)
+            sums = np.zeros((len(bounds) - 1, DIM), np.float32)
+            for at, (begin, end) in enumerate(pairwise(bounds)):
+                # One product for each tool, as in `of_fields`: a different order of additions rounds differently.
+                np.matmul(factors[begin:end], vectors[begin:end], out=sums[at])
+            found[start : start + _AT_ONCE] = _rounded(_unit(sums))
+        return found
 
     def of_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(len(texts), DIM): the vectors of queries, times `QUERY_SCALE`, rounded. Zeros if all words are unknown.
@@ -179,6 +209,67 @@ class WordVectors:
                 weights += [share * factor for share in shares]
         return rows, weights
 
+    def _features_of_many(
+        self, documents: Sequence[Sequence[Sequence[int]]], runs: _Runs
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], list[int]]:
+        """Return the `features` of several tools one after the other, and the bounds of those of each tool.
+
+        `documents` are, for each tool, the numbers of the runs of each of its fields.
+        """
+        texts = [*chain.from_iterable(documents)]
+        n_runs = [*map(len, texts)]
+        field_weights = np.array([weight for each in documents for _, weight in zip(each, FIELD_WEIGHTS, strict=False)])
+        which = np.array([*chain.from_iterable(texts)], np.int64)
+        fields = np.repeat(np.arange(len(texts)), n_runs)
+
+        # Leave out the runs after the first `MAX_WORDS` words of a field.
+        n_words = runs.n_words[which]
+        before = np.zeros(len(which) + 1, np.int64)
+        np.cumsum(n_words, out=before[1:])
+        kept = before[:-1] - before[[*accumulate(n_runs[:-1], initial=0)]][fields] < MAX_WORDS
+        which, fields, n_words = which[kept], fields[kept], n_words[kept]
+
+        last, first = runs.last[which[:-1]], runs.first[which[1:]]
+        follows = np.flatnonzero((fields[1:] == fields[:-1]) & (last >= 0) & (first >= 0))
+        pairs = np.full(len(which), -1, np.int64)
+        pairs[follows + 1] = self._rows_of_pairs(last[follows] << _PAIR_BITS | first[follows])
+
+        # The rows of each run, and then the row of the pair of its first word with the word before it.
+        lengths = runs.lengths[which]
+        has_pair = pairs >= 0
+        ends = np.cumsum(lengths + has_pair)
+        size = int(ends[-1]) if len(ends) else 0
+        rows, shares = np.empty(size, np.int64), np.ones(size)
+        is_pair = np.zeros(size, np.bool_)
+        is_pair[ends[has_pair] - 1] = True
+        within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        source = np.repeat(runs.starts[which], lengths) + within
+        rows[~is_pair], shares[~is_pair] = runs.rows[source], runs.shares[source]
+        rows[is_pair] = pairs[has_pair]
+
+        words_of_fields = np.bincount(fields, n_words, len(texts)).astype(np.int64)
+        roots = np.array([1.0, *(number**0.5 for number in range(1, int(words_of_fields.max(initial=0)) + 1))])
+        shares *= np.repeat((field_weights / roots[words_of_fields])[fields], lengths + has_pair)
+        of_fields = np.bincount(fields, lengths + has_pair, len(texts)).astype(np.int64)
+        until = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum(of_fields, out=until[1:])
+        bounds: list[int] = until[[*accumulate(map(len, documents), initial=0)]].tolist()
+        return rows, shares, bounds
+
+    def _rows_of_pairs(self, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of each pair of words. -1 for unknown pairs."""
+        known, rows = self._sorted_pairs
+        if not len(known):
+            return np.full(len(pairs), -1, np.int64)
+        places = np.minimum(np.searchsorted(known, pairs), len(known) - 1)
+        return np.where(known[places] == pairs, rows[places], -1)
+
+    @cached_property
+    def _sorted_pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        pairs, rows = np.array([*self.pairs], np.int64), np.array([*self.pairs.values()], np.int64)
+        order = np.argsort(pairs)
+        return pairs[order], rows[order]
+
     def _units(self, rows: Sequence[int], weights: Sequence[float], starts: Sequence[int]) -> NDArray[np.float32]:
         """(len(starts), DIM), unit rows, or zeros: the weighted sum of `rows` from each start to the next."""
         if not rows:
@@ -187,18 +278,19 @@ class WordVectors:
         factors = np.array(weights, np.float32) * self.scales[at]
         found = self.rows.take(at, 0).astype(np.float32)
         if len(starts) == 1:
-            sums = (factors @ found)[None, :]
-        else:
-            found *= factors[:, None]
-            sums = np.add.reduceat(found, starts, axis=0)
-        lengths = np.sqrt(np.einsum("ij,ij->i", sums, sums))[:, None]
-        return np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)
+            return _unit((factors @ found).astype(np.float32, copy=False)[None, :])
+        found *= factors[:, None]
+        return _unit(np.add.reduceat(found, starts, axis=0))
 
     def _runs(self, text: str) -> Iterable[_Run]:
-        if text.isascii():
-            of_run, alone = self._of_run, self._rows_of_run
-            return (of_run(run) if len(run) <= MAX_WORD_CHARS else alone(run) for run in ascii_runs(text))
-        return [self._joined(words(text))]
+        return (self._run(run) if isinstance(run, str) else run for run in self._split(text))
+
+    def _split(self, text: str) -> Sequence[str | _Run]:
+        """Return the runs of an ASCII text, or all words of a different text as one run."""
+        return ascii_runs(text) if text.isascii() else [self._joined(words(text))]
+
+    def _run(self, run: str) -> _Run:
+        return self._of_run(run) if len(run) <= MAX_WORD_CHARS else self._rows_of_run(run)
 
     def _rows_of_run(self, run: str) -> _Run:
         return self._joined(words(run))
@@ -229,6 +321,41 @@ class WordVectors:
 _Run = tuple[tuple[int, ...], tuple[float, ...], int, int, int]
 """The rows of a run of letters and digits, the share of each, the number of words, and the rows of the first and the
 last word, which may be part of a pair. -1 for an unknown word."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Runs:
+    """The values of many runs, each as one array."""
+
+    rows: NDArray[np.int64]
+    shares: NDArray[np.float64]
+    starts: NDArray[np.int64]
+    """(n_runs,): the rows of run `at`, and their shares, are `starts[at]:starts[at] + lengths[at]`."""
+    lengths: NDArray[np.int64]
+    n_words: NDArray[np.int64]
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, runs: Sequence[_Run]) -> Self:
+        lengths = np.array([len(run[0]) for run in runs], np.int64)
+        return cls(
+            np.array([*chain.from_iterable(run[0] for run in runs)], np.int64),
+            np.array([*chain.from_iterable(run[1] for run in runs)], np.float64),
+            np.cumsum(lengths) - lengths,
+            lengths,
+            *(np.array([run[at] for run in runs], np.int64) for at in (2, 3, 4)),
+        )
+
+
+def _unit(sums: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(n, DIM): `sums` as unit rows. Rows of zeros stay as they are."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", sums, sums))[:, None]
+    return np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)
+
+
+def _rounded(units: NDArray[np.float32]) -> NDArray[np.int8]:
+    return np.rint(units * SCALE).clip(-127, 127).astype(np.int8)
 
 
 def _once(rows: Sequence[int], weights: Sequence[float]) -> tuple[list[int], list[float]]:
