@@ -29,7 +29,7 @@ MODEL = Path(__file__).parents[1] / ".cache" / "MiniLM"
 
 EVERYDAY = Path(__file__).with_name("everyday.jsonl")
 
-LEXICAL = [signal for signal in SIGNALS if signal not in {"embedding", "history"}]
+LEXICAL = [signal for signal in SIGNALS if signal not in {"embedding", "history", "trace"}]
 """The signals that need nothing besides the tools."""
 
 FUSED = 100

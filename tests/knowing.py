@@ -50,6 +50,15 @@ def vectors_of(view: View, vectors: Mapping[str, Sequence[float]]) -> Vectors:
     )
 
 
+def past_of_traces(*traces: str, query: str = "go on") -> History:
+    """Return a history of traces, each of which called some tools in order, for the same query."""
+    return History.of(
+        Confirmed(Query.parse(query), tool_id, float(at), ("ada", str(number)))
+        for number, trace in enumerate(traces)
+        for at, tool_id in enumerate(trace.split())
+    )
+
+
 def past_of(calls: Iterable[tuple[str, str]]) -> History:
     """Return a history of queries, each with the tool that was called for it."""
     return History.of(Confirmed(Query.parse(query), tool_id, float(at)) for at, (query, tool_id) in enumerate(calls))

@@ -1,4 +1,4 @@
-"""Pages of a search while vectors and the history of calls change."""
+"""Searches and expansions with vectors and the history of calls, and pages while these change."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from functools import partial
 
 import pytest
 from tests.catalogs import registry_of, tool
-from tests.knowing import FAR, NEAR, NEARER, Knowing, past_of, vectors_of
+from tests.knowing import FAR, NEAR, NEARER, Knowing, past_of, past_of_traces, vectors_of
 
+from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidCursor
-from toolcrib.core.principal import CallContext
+from toolcrib.core.principal import CallContext, Principal, new_trace_id
 from toolcrib.core.tools import Tool
 from toolcrib.operations.catalog_operations import Operations
 from toolcrib.operations.dispatcher import Dispatcher
-from toolcrib.operations.protocol_messages import ListPage, SearchPage
+from toolcrib.operations.protocol_messages import Expansion, ListPage, SearchPage
 from toolcrib.search.index.history import History
 from toolcrib.search.index.meaning import Understood, Vectors
 from toolcrib.search.index.query import Query
@@ -182,3 +183,136 @@ def test_a_tool_is_found_by_meaning_but_not_by_a_blank_query() -> None:
     assert isinstance(page, SearchPage)
     assert page.tool_ids[0] == OTHER.id
     assert OPERATIONS.search_nodes(view, " ").results == ()
+
+
+# -- the tools of a trace ---------------------------------------------------------------------------------------------
+
+GIT = [tool(f"git.{name}", "Reads a file.") for name in ("blame", "show")]
+
+AGAIN = past_of_traces(*["git.blame git.show", "files.read_1 files.read_2"] * 9, query="unlike")
+"""In all past traces, the source was used again. No past request has a word of `QUERY`."""
+
+ADA, EVE = Principal("ada"), Principal("eve")
+
+
+class Client:
+    """Sends operations in one trace."""
+
+    def __init__(self, dispatcher: Dispatcher, view: View, trace_id: str | None = None) -> None:
+        self.dispatcher, self.view = dispatcher, view
+        self.context = CallContext(view.principal, trace_id)
+
+    async def found(self, **more: object) -> SearchPage:
+        answer = await self.dispatcher.perform(self.view, self.context, "search_tools", {"query": QUERY, **more})
+        assert isinstance(answer, SearchPage)
+        return answer
+
+    async def expanded(self, tool_id: str) -> Expansion:
+        answer = await self.dispatcher.perform(self.view, self.context, "expand_tool", {"tool_id": tool_id})
+        assert isinstance(answer, Expansion)
+        return answer
+
+
+@pytest.mark.anyio
+async def test_after_an_expansion_later_searches_of_the_trace_prefer_its_source() -> None:
+    dispatcher, view = Dispatcher(), view_of(Knowing(history=AGAIN), *TOOLS, *GIT)
+    trace_id = new_trace_id()
+    client, other_trace = Client(dispatcher, view, trace_id), Client(dispatcher, view, new_trace_id())
+    stranger = Client(dispatcher, replace(view, principal=EVE), trace_id)
+    without = Client(dispatcher, view)
+    before = await client.found()
+    assert before.tool_ids[0] == TOOLS[0].id
+    await client.expanded("git.show")
+    after = await client.found()
+    assert after.tool_ids[0] == "git.blame"
+    assert (await other_trace.found()).to_wire() == before.to_wire(), "only in this trace"
+    assert (await stranger.found()).results == before.results, "only for this principal"
+    assert (await without.found()).to_wire() == before.to_wire()
+    page = await client.found(category=["files"])
+    assert page.tool_ids == (await other_trace.found(category=["files"])).tool_ids
+
+
+@pytest.mark.anyio
+async def test_a_call_counts_as_use_of_its_source_in_the_trace_of_its_handle() -> None:
+    dispatcher, view = Dispatcher(), view_of(Knowing(history=AGAIN), *TOOLS, *GIT)
+    trace_id = new_trace_id()
+    handle = f"{view.tools['git.show'].handle}.{trace_id.lstrip('0')}"
+    await dispatcher.call_tool(view, CallContext(), handle, {})
+    assert (await Client(dispatcher, view, trace_id).found()).tool_ids[0] == "git.blame"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("history", [None, past_of_traces(*["git.blame files.read_1"] * 9)])
+async def test_a_trace_changes_nothing_while_the_past_says_nothing_of_sources(history: History | None) -> None:
+    dispatcher, view = Dispatcher(), view_of(Knowing(history=history), *TOOLS, *GIT)
+    client = Client(dispatcher, view, new_trace_id())
+    first, second = await client.found(limit=2), await client.found()
+    await client.expanded("git.show")
+    assert (await client.found()).to_wire() == second.to_wire()
+    await client.found(limit=2, cursor=first.next_cursor)
+
+
+@pytest.mark.anyio
+async def test_a_cursor_is_refused_after_the_trace_has_changed_the_order() -> None:
+    dispatcher, view = Dispatcher(), view_of(Knowing(history=AGAIN), *TOOLS, *GIT)
+    client = Client(dispatcher, view, new_trace_id())
+    first = await client.found(limit=2)
+    await client.found(limit=2, cursor=first.next_cursor)
+    await client.expanded("git.show")
+    with pytest.raises(InvalidCursor):
+        await client.found(limit=2, cursor=first.next_cursor)
+    again = await client.found(limit=2)
+    await client.found(limit=2, cursor=again.next_cursor)
+
+
+@pytest.mark.anyio
+async def test_the_trace_signal_can_be_switched_off() -> None:
+    view = view_of(Knowing(history=AGAIN), *TOOLS, *GIT)
+    registry = registry_of(*TOOLS, *GIT)
+    registry.set_weights(WEIGHTS.without("meaning", "trace"))
+    view = replace(View.of(registry.state), knowledge=Knowing(history=AGAIN))
+    client = Client(Dispatcher(), view, new_trace_id())
+    before = await client.found()
+    await client.expanded("git.show")
+    assert (await client.found()).to_wire() == before.to_wire()
+
+
+# -- tools that often follow ------------------------------------------------------------------------------------------
+
+
+def test_an_expansion_names_at_most_three_tools_that_often_follow() -> None:
+    knowing = Knowing()
+    view = view_of(knowing, *TOOLS)
+    assert "often_next" not in OPERATIONS.expand_tool(view, TOOLS[0].id).to_wire()
+    traces = [f"{TOOLS[0].id} {TOOLS[at].id}" for at in (1, 2, 3, 4)]
+    knowing.history = past_of_traces(*traces * 2)
+    assert "often_next" not in OPERATIONS.expand_tool(view, TOOLS[0].id).to_wire(), "each of them followed only twice"
+    several = " ".join(each.id for each in TOOLS[:5])
+    knowing.history = past_of_traces(*[several] * 3, traces[3])
+    wire = OPERATIONS.expand_tool(view, TOOLS[0].id).to_wire()
+    assert wire["often_next"] == [TOOLS[4].id, TOOLS[1].id, TOOLS[2].id]
+    (one,) = OPERATIONS.expand_tools(view, [TOOLS[0].id]).to_wire()["tools"]
+    assert one == wire
+    assert "often_next" not in OPERATIONS.expand_tool(view, TOOLS[4].id).to_wire(), "nothing follows the last one"
+
+
+def test_only_tools_that_this_principal_may_call_are_named_and_hidden_ones_leave_no_trace() -> None:
+    registry = registry_of(*TOOLS, *GIT)
+    traces = ["files.read_0 git.show git.blame files.read_1 files.read_2"] * 3
+    rules = Rules((Rule(Access.HIDDEN, tools=("git.*",)), Rule(Access.SEE, tools=("files.read_2",))), Access.CALL)
+    guest = View.of(registry.state, EVE, rules)
+    knowing = Knowing(history=past_of_traces(*traces))
+    seen = OPERATIONS.expand_tool(replace(guest, knowledge=knowing), "files.read_0")
+    assert seen.often_next == ("files.read_1",)
+    all_seen = OPERATIONS.expand_tool(replace(View.of(registry.state, ADA), knowledge=knowing), "files.read_0")
+    assert all_seen.often_next == ("files.read_1", "files.read_2", "git.blame")
+    knowing.history = past_of_traces(*["files.read_0 files.read_1 files.read_2"] * 3)
+    assert OPERATIONS.expand_tool(replace(guest, knowledge=knowing), "files.read_0") == seen
+
+
+def test_nothing_follows_if_learning_from_history_is_switched_off() -> None:
+    registry = registry_of(*TOOLS)
+    registry.set_weights(WEIGHTS.without("history"))
+    knowing = Knowing(history=past_of_traces(*["files.read_0 files.read_1"] * 9))
+    view = replace(View.of(registry.state), knowledge=knowing)
+    assert OPERATIONS.expand_tool(view, "files.read_0").often_next == ()

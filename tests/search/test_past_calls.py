@@ -161,6 +161,58 @@ def test_a_call_counts_for_the_last_search_that_showed_its_tool(path: Path) -> N
         assert histories.history_for(EVE) is None
 
 
+def traced(*steps: tuple[str | None, str], principal: str = "local", number: int = 7) -> list[Operation]:
+    """The operations of one trace: searches with their query and the tools that they show, and calls of a tool."""
+    now = performed().at
+    return [
+        {
+            "trace_id": f"{number:032x}",
+            "principal": principal,
+            "at": now + at,
+            "query": query,
+            "tool_ids": tuple(tools.split()),
+            "operation": "search_tools" if query else "call_tool",
+        }
+        for at, (query, tools) in enumerate(steps)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("second", "tool", "is_doubted"),
+    [
+        ("take tea date out of calendar on Friday", "a.y", True),
+        ("take tea date out of calendar on Friday", "a.x", False),
+        ("take tea date out of calendar", "a.y", False),
+        ("send a mail to Bob", "a.y", False),
+    ],
+    ids=["other words and another tool", "the same tool", "the same words", "a different request"],
+)
+def test_a_call_counts_half_if_a_reworded_search_then_led_to_a_different_tool(
+    path: Path, second: str, tool: str, is_doubted: bool
+) -> None:
+    first = "take tea date out of calendar"
+    write(path, *traced((first, "a.x"), (None, "a.x"), (second, "a.x a.y"), (None, tool)))
+    with reading(path) as histories:
+        assert histories.settle(10)
+        history = known(histories)
+        (votes,) = history.pair_votes[history.pairs[:, 1] == history.tool_ids.index("a.x")][:1]
+        assert votes == (1 if is_doubted else 2)
+
+
+def test_the_tools_of_a_trace_are_learned_in_order_and_principals_are_kept_apart(path: Path) -> None:
+    steps = [("first thing", "a.x"), (None, "a.x"), ("other matter", "a.y"), (None, "a.y"), (None, "a.y")]
+    write(
+        path,
+        *(each for number in range(3) for each in traced(*steps, number=number)),
+        *traced(("third", "a.z"), (None, "a.z"), principal="team-ada"),
+    )
+    with reading(path) as histories:
+        assert histories.settle(10)
+        assert known(histories).following("a.x") == ("a.y",)
+        assert known(histories).following("a.y") == ()
+        assert known(histories, ADA).following("a.x") == ()
+
+
 def test_a_principal_sees_only_the_history_of_its_own_group(path: Path) -> None:
     write(path, *used("a.x", principal=ADA.id), *used("a.y", principal=EVE.id, number=1))
     with reading(path, SHARED) as histories:

@@ -403,6 +403,8 @@ class View:
     visible: Visible
     principal: Principal = LOCAL
     knowledge: QueryKnowledge | None = None
+    used: frozenset[str] = frozenset()
+    """Ids of the tools that the principal expanded or called before in the same trace. They need not be visible."""
 
     @classmethod
     def of(
@@ -509,6 +511,12 @@ class View:
             return ""
         return self._known_of(Query.parse(query)).mark(self.visible.parts)
 
+    def often_next(self, tool: Tool) -> tuple[str, ...]:
+        """Return the ids of the visible tools that were often called after `tool`, most often first."""
+        weights = self.visible.index.weights
+        history = self.knowledge.history_for(self.principal) if self.knowledge is not None and weights.history else None
+        return () if history is None else self.visible.recall(history).history.following(tool.id)
+
     def _known_of(self, query: Query) -> Knowledge:
         from toolcrib.search.index.ranking import NOTHING_KNOWN, Knowledge  # noqa: PLC0415  with numpy, as in `recall`
 
@@ -516,10 +524,10 @@ class View:
             return NOTHING_KNOWN
         weights = self.visible.index.weights
         history = self.knowledge.history_for(self.principal) if weights.history else None
-        return Knowledge(
-            self.knowledge.understood(query) if weights.embedding else None,
-            self.visible.recall(history) if history is not None else None,
-        )
+        recall = self.visible.recall(history) if history is not None else None
+        if recall is not None and self.used and weights.trace:
+            recall = replace(recall, used=self.used)
+        return Knowledge(self.knowledge.understood(query) if weights.embedding else None, recall)
 
 
 @dataclass(frozen=True, eq=False)

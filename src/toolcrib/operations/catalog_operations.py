@@ -36,6 +36,9 @@ MAX_LIMIT = 50
 MAX_EXPANDED = 10
 """The most tools that one answer expands. A client that needs more should choose first."""
 
+MAX_OFTEN_NEXT = 3
+"""The most tools that an expansion names because they often follow."""
+
 MAX_NAMED = 20
 """The most tool ids of a category where it is first shown."""
 
@@ -298,6 +301,8 @@ class Operations:
     def expand_tool(self, view: View, tool_id: str) -> Expansion:
         """Return the full schemas of one tool and the handle to call it by.
 
+        Names at most three visible tools that can be called and that often followed this one in past calls.
+
         Raises:
             ToolNotFound: no visible tool has this id.
             SourceUnavailable: its source is known, but is starting or could not be listed.
@@ -322,6 +327,7 @@ class Operations:
             version=str(version) if version is not None else None,
             obstacle=view.unavailable.get(tool.id) or _OBSTACLES.get(view.access_to(tool)),
             warnings=judgement.warnings if judgement is not None else (),
+            often_next=tuple(islice(_callable(view, view.often_next(tool)), MAX_OFTEN_NEXT)),
         )
 
     def expand_tools(self, view: View, tool_ids: Iterable[str]) -> Expansions:
@@ -623,6 +629,10 @@ def _category(view: View, branch: Branch, tool_ids: Iterable[str]) -> CategoryPo
 def why_unavailable(view: View, tool: Tool) -> str | None:
     """Return why a visible tool cannot be called, in words for any caller; None if it can be called."""
     return view.unavailable.get(tool.id) or (_OBSTACLES[Access.SEE] if view.access_to(tool) is Access.SEE else None)
+
+
+def _callable(view: View, tool_ids: Iterable[str]) -> Iterable[str]:
+    return (tool_id for tool_id in tool_ids if why_unavailable(view, view.tools[tool_id]) is None)
 
 
 def _node(view: View, branch: Branch, confidence: float) -> NodePointer:

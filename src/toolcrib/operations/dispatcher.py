@@ -131,7 +131,7 @@ class Dispatcher:
             InvalidArguments: a value has the wrong type; see `read`.
         """
         with self._recorded(name, view, context, given) as call:
-            answer = cast("Callable[..., _A]", method)(view, *args, **read(name, given))
+            answer = cast("Callable[..., _A]", method)(self._within(view, call), *args, **read(name, given))
             return self._shown(call, answer.in_trace(call.trace_id))
 
     async def call_tool(
@@ -173,7 +173,8 @@ class Dispatcher:
                 given = checked(view, operation, arguments)
                 if operation.answer is None:
                     return await self._run_tool(call, view, given["tool_id"], given.get("arguments"), progress)
-                return self._shown(call, operation.answer(self.operations, view, **given).in_trace(call.trace_id))
+                answer = operation.answer(self.operations, self._within(view, call), **given)
+                return self._shown(call, answer.in_trace(call.trace_id))
 
     @asynccontextmanager
     async def _admitted(self, context: CallContext, again: NextAction | None = None) -> AsyncGenerator[None]:
@@ -235,6 +236,7 @@ class Dispatcher:
                 raise
             raise self._by_handle(call, view, arguments) or error from error
         self.traces.end(call.context.principal.id, call.tool_ids[0])
+        self.traces.use(call.context.principal.id, call.tool_ids, call.trace_id)
         return call.answer
 
     def _by_handle(self, call: _OperationCall, view: View, arguments: object) -> NotExpanded | None:
@@ -259,7 +261,14 @@ class Dispatcher:
         handles = {each.tool_id: each.handle for each in expanded_by(answer)}
         expands = call.operation == _EXPANDING
         self.traces.remember(call.context.principal.id, answer.tool_ids, call.trace_id, handles, is_expansion=expands)
+        if expands:
+            self.traces.use(call.context.principal.id, answer.tool_ids, call.trace_id)
         return answer
+
+    def _within(self, view: View, call: _OperationCall) -> View:
+        """Return `view` with the tools that its principal used before in the trace of `call`."""
+        used = self.traces.used(call.context.principal.id, call.trace_id)
+        return replace(view, used=used) if used else view
 
     def _as_known(self, call: _OperationCall, asked: str, error: ToolcribError) -> ToolcribError:
         """Return `error`. If the tool existed before, the next action is a search, not a tool with a similar id."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from toolcrib.core.errors import ErrorCode
 from toolcrib.core.metadata import Optionality
-from toolcrib.operations.catalog_operations import MAX_NAMED_ON_PAGE
+from toolcrib.operations.catalog_operations import MAX_NAMED_ON_PAGE, MAX_OFTEN_NEXT
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -133,6 +133,10 @@ PARTS: Mapping[str, Any] = {
             },
             "obstacle": {**STRING, "description": "Why a call would be refused or delayed."},
             "warnings": {**STRINGS, "description": "What a person should know about the definition."},
+            "often_next": {
+                **list_of(STRING, MAX_OFTEN_NEXT),
+                "description": "Ids of tools that were often called after this one, most often first.",
+            },
         },
     ),
     "NextAction": object_of(

@@ -171,6 +171,8 @@ class Expansion:
     """Why a call would be refused or delayed; None if it would not."""
     warnings: tuple[str, ...] = ()
     """What a person should know about the definition."""
+    often_next: tuple[str, ...] = ()
+    """Ids of tools that past traces often called after this one, most often first."""
 
     @property
     def tool_ids(self) -> tuple[str, ...]:
@@ -204,6 +206,8 @@ class Expansion:
             wire["obstacle"] = self.obstacle
         if self.warnings:
             wire["warnings"] = [*self.warnings]
+        if self.often_next:
+            wire["often_next"] = [*self.often_next]
         return wire
 
 

@@ -1,4 +1,7 @@
-"""Finds the trace of an operation: the search that showed a tool, its expansion and its calls share one trace."""
+"""Finds the trace of an operation: the search that showed a tool, its expansion and its calls share one trace.
+
+It also remembers which tools were expanded or called in each trace.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,12 @@ MAX_SHOWN = 2_000
 
 MAX_PRINCIPALS = 500
 """The most principals that are remembered. The one that has been inactive longest is forgotten first."""
+
+MAX_TRACES = 50
+"""The most traces of one principal whose tools are remembered, the latest ones."""
+
+MAX_USED = 20
+"""The most tools that are remembered as used in one trace, the latest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +44,14 @@ class TraceMemory:
 
     After a search, clients send only the tool id and have no session. After the expansion, the handle contains the
     trace, so every replica knows it. A different replica does not know what is remembered here. So only the text of
-    errors may depend on it, never whether a call runs.
+    errors and the order of search results may depend on it, never whether a call runs.
     """
 
     def __init__(self) -> None:
         self._shown: OrderedDict[str, OrderedDict[str, _Shown]] = OrderedDict()
         """By principal and tool id. Each principal has its own limit, so one that searches a lot affects no other."""
+        self._used: OrderedDict[str, OrderedDict[str, OrderedDict[str, None]]] = OrderedDict()
+        """By principal and trace, the ids of the tools that were expanded or called. The limits are as in `_shown`."""
         self._lock = threading.Lock()
 
     def remember(
@@ -92,6 +103,26 @@ class TraceMemory:
             shown = self._shown.get(principal)
             if shown is not None and (last := shown.get(tool_id)) is not None:
                 shown[tool_id] = replace(last, trace_id=None)
+
+    def use(self, principal: str, tool_ids: Iterable[str], trace_id: str) -> None:
+        """Remember that these tools were expanded or called in this trace."""
+        with self._lock:
+            traces = self._used.setdefault(principal, OrderedDict())
+            used = traces.setdefault(trace_id, OrderedDict())
+            for tool_id in tool_ids:
+                used[tool_id] = None
+                used.move_to_end(tool_id)
+            self._used.move_to_end(principal)
+            traces.move_to_end(trace_id)
+            for kept, most in ((used, MAX_USED), (traces, MAX_TRACES), (self._used, MAX_PRINCIPALS)):
+                while len(kept) > most:
+                    kept.popitem(last=False)
+
+    def used(self, principal: str, trace_id: str) -> frozenset[str]:
+        """Return the tools that this principal expanded or called in this trace."""
+        with self._lock:
+            traces = self._used.get(principal)
+            return frozenset(traces.get(trace_id, ()) if traces is not None else ())
 
     def _last(self, principal: str, tool_id: str) -> _Shown | None:
         with self._lock:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toolcrib.audit.audit_file import DAY_S, MAX_NAME, reason_of
@@ -233,13 +233,17 @@ class _Search:
     """A search that a call may still follow."""
 
     entry: AuditEntry
-    called: set[str] = field(default_factory=set[str])
-    """Tools that were already called after this search."""
+    query: Query
+    called: dict[str, int] = field(default_factory=dict[str, int])
+    """The tools that were already called after this search, with the ids of these calls."""
 
 
 class _Past:
     """Operations in order, and the confirmed requests: calls of tools that the last matching search of the trace
     showed.
+
+    If the trace then searches again in similar words, and calls a different tool, the first call is doubted: the model
+    did not get what it wanted. The same words again mean that the request needs several tools.
 
     Traces of different principals are kept apart, because a trace id is only a claim of the client.
     """
@@ -247,7 +251,8 @@ class _Past:
     def __init__(self, config: HistoryConfig) -> None:
         self._config = config
         self._searches = OrderedDict[tuple[str, str], deque[_Search]]()
-        self._confirmed = defaultdict[tuple[int, str], deque[Confirmed]](lambda: deque(maxlen=MOST))
+        self._confirmed = defaultdict[tuple[int, str], OrderedDict[int, Confirmed]](OrderedDict)
+        """By group, the confirmed requests by the ids of their calls."""
         self._histories: dict[tuple[int, str], History] = {}
         self.changed = set[tuple[int, str]]()
         """Groups whose history has changed."""
@@ -258,7 +263,9 @@ class _Past:
         trace = entry.trace_id, entry.principal
         if entry.operation not in CALLING:
             if entry.tool_ids and entry.query != REDACTED:
-                self._searches.setdefault(trace, deque(maxlen=_MOST_SEARCHES)).append(_Search(entry))
+                self._searches.setdefault(trace, deque(maxlen=_MOST_SEARCHES)).append(
+                    _Search(entry, Query.parse(entry.query or ""))
+                )
                 self._searches.move_to_end(trace)
                 if len(self._searches) > _MOST_TRACES:
                     self._searches.popitem(last=False)
@@ -266,24 +273,39 @@ class _Past:
         for search in reversed(self._searches.get(trace, ())):
             if search.entry.at <= entry.at and entry.tool_ids[0] in search.entry.tool_ids:
                 if entry.tool_ids[0] not in search.called:
-                    search.called.add(entry.tool_ids[0])
-                    self._confirm(entry, search.entry.query or "")
+                    search.called[entry.tool_ids[0]] = entry.id
+                    self._confirm(entry, search)
                 return
 
-    def _confirm(self, call: AuditEntry, query: str) -> None:
-        group = self._config.group_of(call.principal)
-        self._confirmed[group].append(Confirmed(Query.parse(query), call.tool_ids[0], call.at))
+    def _confirm(self, call: AuditEntry, search: _Search) -> None:
+        group, tool_id = self._config.group_of(call.principal), call.tool_ids[0]
+        confirmed = self._confirmed[group]
+        confirmed[call.id] = Confirmed(search.query, tool_id, call.at, (call.principal, call.trace_id))
+        if len(confirmed) > MOST:
+            confirmed.popitem(last=False)
+        for earlier in self._searches[call.trace_id, call.principal]:
+            if _is_reworded(earlier.query, search.query):
+                for key in (key for other, key in earlier.called.items() if other != tool_id):
+                    if (doubted := confirmed.get(key)) is not None and doubted.at <= search.entry.at:
+                        confirmed[key] = replace(doubted, replaced_by=doubted.replaced_by | {tool_id})
         self.changed.add(group)
 
     def forget_before(self, oldest: float) -> None:
         for group, confirmed in self._confirmed.items():
-            if any(each.at < oldest for each in confirmed):
-                self._confirmed[group] = deque((each for each in confirmed if each.at >= oldest), MOST)
+            if any(each.at < oldest for each in confirmed.values()):
+                kept = OrderedDict((key, each) for key, each in confirmed.items() if each.at >= oldest)
+                self._confirmed[group] = kept
                 self.changed.add(group)
 
     def histories(self) -> dict[tuple[int, str], History]:
         """Return the history of each group. Only changed ones are computed again."""
         for group in self.changed:
-            self._histories[group] = History.of(self._confirmed[group])
+            self._histories[group] = History.of(self._confirmed[group].values())
         self.changed.clear()
         return {group: history for group, history in self._histories.items() if len(history)}
+
+
+def _is_reworded(one: Query, other: Query) -> bool:
+    """Whether two requests have different words, but at least half of all their words in common."""
+    first, second = {*one.terms}, {*other.terms}
+    return first != second and 2 * len(first & second) >= len(first | second)

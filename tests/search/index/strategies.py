@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -26,12 +26,13 @@ EVERYTHING = 1_000
 WORDS = ("file", "document", "send", "post", "submit", "mail", "email", "git", "commit", "branch")
 """Some of which may stand for others."""
 
-LETTERS = "abcdefghijklmnop"
+ALL_IDS = tuple(f"{source}.{letter}" for source in "ab" for letter in "cdefghij")
 
 _terms = st.lists(st.sampled_from([term for word in WORDS for term in terms(word)]), max_size=4).map(tuple)
-IDS = st.sampled_from([f"s.{letter}" for letter in LETTERS])
+IDS = st.sampled_from(ALL_IDS)
 _texts = st.lists(st.sampled_from([*WORDS, "unheard", "文件"]), max_size=3).map(lambda words: (" ".join(words), ""))
-# Origins that no id tells, so that tools of one stand apart; some tools have no vector, and some have one together.
+# Origins that the id does not always tell, so that tools of one stand apart. Some tools have no vector, and some share
+# one.
 DOCUMENTS = st.builds(
     Document,
     *(IDS, _terms, _terms, _terms, _terms, _terms, _terms),
@@ -58,30 +59,45 @@ class Known:
     vectors: Vectors
     texts: NDArray[np.float32]
     past: Sequence[Confirmed]
+    used: frozenset[str]
 
     def among(self, documents: Collection[Document]) -> Known:
         """What would be known if these were the only tools there ever were."""
         ids, keys = ({getattr(each, name) for each in documents} for name in ("tool_id", "key"))
         kept = np.array([key in keys for key in self.vectors.keys.tolist()], np.bool_)
         vectors = Vectors(self.vectors.model_id, self.vectors.keys[kept], self.vectors.matrix[kept])
-        return Known(vectors, self.texts, [each for each in self.past if each.tool_id in ids])
+        return Known(vectors, self.texts, [each for each in self.past if each.tool_id in ids], self.used & ids)
 
     def over(self, query: str, selection: Selection) -> Knowledge:
         texts = self.texts[: len(Query.parse(query).texts)]
-        return Knowledge(Understood(self.vectors, texts), History.of(self.past).over(selection.parts))
+        recall = replace(History.of(self.past).over(selection.parts), used=self.used)
+        return Knowledge(Understood(self.vectors, texts), recall)
 
 
-def _known(rows: Sequence[tuple[int, list[float]]], texts: Sequence[list[float]], past: Sequence[Confirmed]) -> Known:
+def _known(
+    rows: Sequence[tuple[int, list[float]]],
+    texts: Sequence[list[float]],
+    past: Sequence[Confirmed],
+    used: frozenset[str],
+) -> Known:
     keys, vectors = [key for key, _ in rows], [vector for _, vector in rows]
     matrix = np.array(vectors, np.float32).reshape(-1, 4)
-    return Known(Vectors("m", np.array(keys, np.uint64), matrix), np.array(texts, np.float32), past)
+    return Known(Vectors("m", np.array(keys, np.uint64), matrix), np.array(texts, np.float32), past, used)
 
+
+TRACES = st.sampled_from([("ada", "1"), ("ada", "2"), ("bob", "1")])
 
 KNOWN = st.none() | st.builds(
     _known,
     st.lists(st.tuples(st.integers(1, 9), _unit), unique_by=lambda row: row[0]),
     st.lists(_unit, min_size=1 + MAX_CLAUSES, max_size=1 + MAX_CLAUSES),
-    st.lists(st.builds(Confirmed, TEXTS.map(Query.parse), IDS, st.just(0.0)), max_size=6),
+    st.lists(
+        st.builds(
+            Confirmed, TEXTS.map(Query.parse), IDS, st.just(0.0), st.none() | TRACES, st.frozensets(IDS, max_size=2)
+        ),
+        max_size=9,
+    ),
+    st.frozensets(IDS, max_size=3),
 )
 
 

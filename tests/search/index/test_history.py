@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.knowing import past_of_traces
 
 from toolcrib.core.tools import Tool
 from toolcrib.search.index.fields import document
@@ -28,7 +30,10 @@ def confirmed(text: str, tool_id: str, at: float = 0.0) -> Confirmed:
     return Confirmed(Query.parse(text), tool_id, at)
 
 
-pasts = st.lists(st.builds(confirmed, texts, st.sampled_from(TOOLS), moments), max_size=30)
+tools = st.sampled_from(TOOLS)
+traces = st.none() | st.tuples(st.sampled_from(["ada", "bob"]), st.sampled_from("123"))
+queries = texts.map(Query.parse)
+pasts = st.lists(st.builds(Confirmed, queries, tools, moments, traces, st.frozensets(tools, max_size=2)), max_size=30)
 
 
 def prior(history: History, text: str) -> Mapping[str, float]:
@@ -99,6 +104,7 @@ def test_restricted_to_some_tools_it_is_as_if_made_of_their_calls_alone(
     assert restricted.tool_ids == afresh.tool_ids
     assert len(restricted) == len(afresh)
     assert restricted.digest == afresh.digest
+    assert restricted.same_source == afresh.same_source
     for text in asked:
         assert prior(restricted, text) == prior(afresh, text), "to the last digit"
 
@@ -107,6 +113,7 @@ def test_restricted_to_some_tools_it_is_as_if_made_of_their_calls_alone(
 def test_the_order_in_which_it_is_told_does_not_matter(data: st.DataObject, past: list[Confirmed], asked: str) -> None:
     shuffled = data.draw(st.permutations(past))
     assert prior(History.of(past), asked) == prior(History.of(shuffled), asked)
+    assert History.of(past).digest == History.of(shuffled).digest
 
 
 @given(pasts, texts, st.dictionaries(st.sampled_from(TOOLS), st.floats(0, 40, width=32)))
@@ -188,3 +195,85 @@ def test_what_served_a_request_before_is_shown_where_its_words_alone_would_be_re
     assert index.search(asked, limit=1).hits == ()
     recall = History.of([confirmed(asked, "git.log")]).over(index.parts)
     assert [hit.tool_id for hit in index.search(asked, limit=1, knowledge=Knowledge(recall=recall)).hits] == ["git.log"]
+
+
+# -- tools that replaced others ---------------------------------------------------------------------------------------
+
+
+def test_a_call_that_a_different_tool_replaced_counts_half() -> None:
+    doubted = replace(confirmed("send mail", "mail.find"), replaced_by=frozenset({"mail.send", "git.log"}))
+    replacing = [confirmed("mail it", "mail.send"), confirmed("commit", "git.log")]
+    alone = prior(History.of([doubted, *replacing]), "send mail")
+    assert alone["mail.find"] < 0.5
+    again = [confirmed("send mail", "mail.find", at) for at in (1.0, 2.0)]
+    assert prior(History.of([doubted, *again, *replacing]), "send mail")["mail.find"] == pytest.approx(1.0)
+    beside = History.of([doubted, confirmed("send mail", "mail.send"), *replacing])
+    assert prior(beside, "send mail")["mail.send"] == pytest.approx(1.0)
+    assert prior(beside, "send mail")["mail.find"] == pytest.approx(alone["mail.find"])
+
+
+# -- tools of one trace -----------------------------------------------------------------------------------------------
+
+
+def test_how_often_traces_use_a_source_again_is_learned_and_nothing_without_evidence() -> None:
+    assert past_of_traces().same_source == past_of_traces("mail.send", "git.log").same_source == 0.0
+    assert 0 < past_of_traces("git.log git.push").same_source < 0.2, "one trace proves little"
+    assert past_of_traces(*["git.log git.push"] * 95).same_source == pytest.approx(0.95)
+    assert past_of_traces(*["git.log mail.send"] * 95).same_source == 0.0
+    assert past_of_traces(*["git.log mail.send git.push"] * 95).same_source == pytest.approx(0.95 / 2)
+
+
+def test_tools_that_followed_in_several_traces_and_in_many_of_all_are_named() -> None:
+    past = past_of_traces(*["git.log git.push mail.send"] * 3, *["git.log mail.send"] * 2, *["sky.today git.log"] * 9)
+    assert past.following("git.log") == ("mail.send",), "git.push followed in 3 of 14 traces"
+    assert past.following("git.push") == ("mail.send",)
+    assert past.following("sky.today") == ("git.log",)
+    assert past.following("mail.send") == past.following("mail.find") == past.following("") == ()
+    assert past_of_traces(*["git.log git.push"] * 2).following("git.log") == (), "two traces are few"
+
+
+def test_a_tool_that_is_called_again_and_again_in_one_trace_counts_once() -> None:
+    assert past_of_traces(" ".join(["git.log git.push"] * 9)).following("git.log") == ()
+
+
+NEIGHBOURS = past_of_traces(*["git.log git.push"] * 9, *["git.log mail.send"] * 3)
+
+
+def lifted(
+    used: Collection[str], tools: Collection[str], hidden: Collection[str] = ()
+) -> dict[str, tuple[float, float]]:
+    """The score and confidence of each visible tool that matches, in a trace that used these tools."""
+    documents = (document(Tool(*tool_id.split("."), description="Shows the log")) for tool_id in tools)
+    index = Index.build(documents, weights=WEIGHTS.without("history").refusing_nothing())
+    visible = index.select(lambda tool_id: tool_id not in hidden)
+    recall = replace(NEIGHBOURS.over(visible.parts), used=frozenset(used))
+    found = index.search("show the log", limit=50, visible=visible, knowledge=Knowledge(recall=recall))
+    return {hit.tool_id: (hit.score, hit.confidence) for hit in found.hits}
+
+
+def test_other_tools_of_a_used_source_rise_and_nothing_else_changes_to_the_last_digit() -> None:
+    before, after = lifted([], TOOLS), lifted(["git.push"], TOOLS)
+    assert {*before} == {*after} == {*TOOLS}
+    changed = {tool_id for tool_id in TOOLS if before[tool_id] != after[tool_id]}
+    assert changed == {"git.log"}
+    assert next(iter(after)) == "git.log"
+    assert after["git.log"][1] <= max(confidence for _, confidence in before.values()), "it is no surer that one fits"
+
+
+def test_a_used_tool_that_is_hidden_raises_nothing() -> None:
+    visible = [tool_id for tool_id in TOOLS if tool_id != "git.push"]
+    assert lifted(["git.push"], TOOLS, hidden=["git.push"]) == lifted([], visible) == lifted(["git.push"], visible)
+
+
+def test_where_all_tools_are_of_one_source_that_source_says_nothing() -> None:
+    tools = ["git.log", "git.push", "git.show"]
+    assert lifted(["git.push"], tools) == lifted([], tools)
+
+
+def test_a_trace_without_evidence_from_the_past_changes_nothing() -> None:
+    index = Index.build(document(Tool(*tool_id.split("."), description="Shows the log")) for tool_id in TOOLS)
+    recall = past_of_traces(*["git.log mail.send"] * 9).over(index.parts)
+    used = replace(recall, used=frozenset({"git.log"}))
+    one, other = (index.search("show the log", limit=50, knowledge=Knowledge(recall=each)) for each in (recall, used))
+    assert one == other
+    assert used.mark(index.parts) == recall.mark(index.parts)

@@ -45,6 +45,21 @@ def _served(index: Index) -> Knowledge:
     return Knowledge(recall=past.over(index.parts))
 
 
+def _used(index: Index) -> Knowledge:
+    """Every past trace used one source again, and this one used a tool of `git`."""
+    past = History.of(
+        Confirmed(Query.parse("go on"), f"{source}.{name}", float(at), ("ada", f"{source} {number}"))
+        for number in range(9)
+        for source, name, at in (
+            ("git", "tag", 0.0),
+            ("git", "fetch", 1.0),
+            ("mail", "send", 0.0),
+            ("mail", "read", 1.0),
+        )
+    )
+    return Knowledge(recall=replace(past.over(index.parts), used=frozenset({"git.tag"})))
+
+
 @dataclass(frozen=True)
 class Case:
     query: str
@@ -84,6 +99,14 @@ CASES = {
     "history": Case(
         "what changed lately?", [tool("git.log", "What changed"), tool("git.show", "What changed")], _served
     ),
+    "trace": Case(
+        "search for the word",
+        [
+            *(tool("git.tag"), tool("git.fetch"), tool("mail.send"), tool("mail.read")),
+            *(tool("files.search", "For the word"), tool("git.search", "For the word")),
+        ],
+        _used,
+    ),
 }
 
 
@@ -104,10 +127,10 @@ def test_what_each_signal_is_for_is_right_with_it_and_wrong_without(name: str) -
 
 
 @given(st.lists(DOCUMENTS), TEXTS, KNOWN)
-def test_where_embedding_and_history_are_off_nothing_that_is_known_counts(
+def test_where_embedding_history_and_trace_are_off_nothing_that_is_known_counts(
     documents: list[Document], query: str, known: Known | None
 ) -> None:
-    index = Index.build(documents, weights=WEIGHTS.without("embedding", "history"))
+    index = Index.build(documents, weights=WEIGHTS.without("embedding", "history", "trace"))
 
     assert everything(index, query, known) == everything(index, query)
 

@@ -34,7 +34,7 @@ class Knowledge:
             which = sum(int(keys.sum(dtype=np.uint64)) for keys in known) % 2**64
             told += [vectors.model_id, str(len(self.understood.texts)), str(sum(map(len, known))), f"{which:x}"]
         if self.recall is not None:
-            told.append(self.recall.history.digest)
+            told.append(self.recall.mark(parts))
         return " ".join(told)
 
 
@@ -50,6 +50,7 @@ class Standing:
     scores: Sequence[Impacts]
     """For each part, (n_tools,), float32: 0 for a tool that does not match or is not visible."""
     best: float
+    """The highest score, before the trace raised any. A raised score can be higher."""
     estimates: tuple[Estimate, ...]
     """The last estimate is the one to use."""
     past: Mapping[str, float]
@@ -57,7 +58,7 @@ class Standing:
 
     def confidence(self, score: float) -> float:
         """Return the estimated probability that a tool with this score serves the query. In [0, 1], to 4 digits."""
-        return self.estimates[-1].chance(score / self.best) if score > 0 else 0.0
+        return self.estimates[-1].chance(min(score / self.best, 1.0)) if score > 0 else 0.0
 
     def score_of(self, confidence: float) -> float:
         """Return the score that has this confidence. It may be above the best. 0 for a confidence of 0."""
@@ -66,7 +67,7 @@ class Standing:
     def is_refused(self, score: float) -> bool:
         """Whether even a best result with this score is refused by every estimate. What words alone would show is
         shown."""
-        return score <= 0 or all(estimate.refuses(score / self.best) for estimate in self.estimates)
+        return score <= 0 or all(estimate.refuses(min(score / self.best, 1.0)) for estimate in self.estimates)
 
     def is_known_of(self, tool_id: str) -> bool:
         """Whether the past supports a tool strongly enough to show it, independent of other signals."""
@@ -119,7 +120,11 @@ def rank(
         part, at = best
         shares, spoken_for = sum(words.shares(part, at)), past.get(part.segment.ids[at], 0.0)
     evidence = Evidence(earned, words.weight, shares, signals.bareness(parts), lead, spoken_for, compared)
-    return Standing(scores, signals.most(scores), estimates(evidence, weights.by_words, by_meaning), past)
+    highest = signals.most(scores)
+    if weights.trace and knowledge.recall is not None:
+        # Last, so that the trace only changes the order: it makes no search surer that something fits, and none weaker.
+        scores = knowledge.recall.lifted(scores, parts, weights)
+    return Standing(scores, highest, estimates(evidence, weights.by_words, by_meaning), past)
 
 
 def _best(parts: Sequence[Part], scores: signals.Scores) -> tuple[Part, int] | None:

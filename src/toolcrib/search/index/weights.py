@@ -137,6 +137,10 @@ class Weights:
     history_nearest: int = 5
     """The number of past requests that count, the nearest ones."""
 
+    trace: float = 1.0
+    """How much higher a score is if its tool is of a source that the trace has used, and past traces always used a
+    source again. In proportion to how often they did."""
+
     weak_results: int = 3
     """How many results are given even if they fit badly."""
     least_confidence: float = 0.02
@@ -182,7 +186,7 @@ class Weights:
         return replace(self, by_words=words, by_meaning=meaning, by_table=table, least_confidence=0.0)
 
 
-SIGNALS = ("synonyms", "partial_words", "clauses", "brevity", "sources", "meaning", "embedding", "history")
+SIGNALS = ("synonyms", "partial_words", "clauses", "brevity", "sources", "meaning", "embedding", "history", "trace")
 """The signals that can be switched off. Each is the name of a weight."""
 
 WEIGHTS = Weights()
