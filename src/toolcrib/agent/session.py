@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
 
 
-class Catalog(Protocol):
+class _Catalog(Protocol):
     """The part of `Toolcrib` that a session needs."""
 
     @property
@@ -48,7 +48,7 @@ class Session(OperationMethods):
     It also has a conversation, and tools that only this session sees.
     """
 
-    def __init__(self, crib: Catalog, context: CallContext, conversation: Conversation | None = None) -> None:
+    def __init__(self, crib: _Catalog, context: CallContext, conversation: Conversation | None = None) -> None:
         self.crib = crib
         self.dispatcher = crib.dispatcher
         self.own = SessionTools()

@@ -19,11 +19,11 @@ class Watches:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._watches: WeakSet[Watch] = WeakSet()
+        self._watches: WeakSet[_Watch] = WeakSet()
 
-    def watch(self) -> Watch:
+    def watch(self) -> _Watch:
         """Return a new watch for a task to iterate over."""
-        watch = Watch()
+        watch = _Watch()
         with self._lock:
             self._watches.add(watch)
         return watch
@@ -38,12 +38,12 @@ class Watches:
         for watch in self._watching():
             watch.end()
 
-    def _watching(self) -> list[Watch]:
+    def _watching(self) -> list[_Watch]:
         with self._lock:
             return list(self._watches)
 
 
-class Watch:
+class _Watch:
     """An async iterator over changes. It runs on one event loop, and `tell` works from any thread."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ Values = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class _Argument:
     """A placeholder for an argument."""
 
     name: str
@@ -40,7 +40,7 @@ class Template:
     """Text, arguments and variables, in order: `{name}` is an argument, `${env:NAME}` a variable, `{{` a literal
     brace."""
 
-    parts: tuple[str | Argument | _Variable, ...]
+    parts: tuple[str | _Argument | _Variable, ...]
 
     @classmethod
     def read(cls, text: object, where: str) -> Self:
@@ -51,7 +51,7 @@ class Template:
         """
         if not isinstance(text, str):
             raise InvalidTool(f"{where}: must be a string")
-        parts: list[str | Argument | _Variable] = []
+        parts: list[str | _Argument | _Variable] = []
         end = 0
         for mark in _MARK.finditer(text):
             parts.append(text[end : mark.start()])
@@ -63,7 +63,7 @@ class Template:
     @property
     def names(self) -> frozenset[str]:
         """The names of the arguments in the template."""
-        return frozenset(part.name for part in self.parts if isinstance(part, Argument))
+        return frozenset(part.name for part in self.parts if isinstance(part, _Argument))
 
     @property
     def has_variables(self) -> bool:
@@ -73,7 +73,7 @@ class Template:
     def bare(self) -> str | None:
         """The name of the argument, if the template consists of one argument only; else None."""
         match self.parts:
-            case (Argument(name=name),):
+            case (_Argument(name=name),):
                 return name
             case _:
                 return None
@@ -106,7 +106,7 @@ class Template:
         if not self.names <= values.keys():
             return None
         return "".join(
-            written(as_text(values[part.name])) if isinstance(part, Argument) else cast("str", part)
+            written(as_text(values[part.name])) if isinstance(part, _Argument) else cast("str", part)
             for part in self.parts
         )
 
@@ -150,13 +150,13 @@ def check_name(name: str, properties: Mapping[str, Any], where: str) -> None:
         raise InvalidTool(f"{where}: `{{{name}}}` is not a property of the input schema{meant}")
 
 
-def _part(mark: re.Match[str], where: str) -> str | Argument | _Variable:
+def _part(mark: re.Match[str], where: str) -> str | _Argument | _Variable:
     if mark["brace"]:
         return mark["brace"][0]
     if mark["lone"]:
         raise InvalidTool(f"{where}: write a literal `{mark['lone']}` as `{2 * mark['lone']}`")
     if mark["argument"]:
-        return Argument(mark["argument"])
+        return _Argument(mark["argument"])
     if not _VARIABLE.fullmatch(mark["variable"]):
         raise InvalidTool(
             f"{where}: `{mark['variable']}` is not a placeholder; write an environment variable as `${{env:NAME}}`"
@@ -164,9 +164,9 @@ def _part(mark: re.Match[str], where: str) -> str | Argument | _Variable:
     return _Variable(mark["variable"])
 
 
-def _joined(parts: Sequence[str | Argument | _Variable]) -> tuple[str | Argument | _Variable, ...]:
+def _joined(parts: Sequence[str | _Argument | _Variable]) -> tuple[str | _Argument | _Variable, ...]:
     """Return `parts` without empty strings, and with adjacent strings joined."""
-    joined: list[str | Argument | _Variable] = []
+    joined: list[str | _Argument | _Variable] = []
     for part in parts:
         if isinstance(part, str) and joined and isinstance(joined[-1], str):
             joined[-1] += part
