@@ -68,7 +68,7 @@ class Features:
         """Return rows, weights, and for each the position in `texts` of its text."""
         counts = self.starts[texts + 1] - self.starts[texts]
         ends = np.cumsum(counts)
-        at = np.arange(ends[-1]) - np.repeat(ends - counts, counts) + np.repeat(self.starts[texts], counts)
+        at = np.arange(int(ends[-1])) - np.repeat(ends - counts, counts) + np.repeat(self.starts[texts], counts)
         return self.rows[at], self.weights[at], np.repeat(np.arange(len(texts)), counts)
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -27,11 +28,12 @@ def vectors(texts: Sequence[str], model: Path, cache: Path) -> Rows:
     missing = [text for text in dict.fromkeys(texts) if text not in kept.row_of]
     if missing:
         tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-        tokenizer.enable_truncation(MAX_TOKENS)
+        tokenizer.enable_truncation(MAX_TOKENS)  # pyright: ignore[reportUnknownMemberType]
         tokenizer.no_padding()
-        options = onnxruntime.SessionOptions()
+        runtime: Any = onnxruntime  # its own types are incomplete
+        options = runtime.SessionOptions()
         options.intra_op_num_threads = 1
-        session = onnxruntime.InferenceSession(str(model / "model.onnx"), options, providers=["CPUExecutionProvider"])
+        session = runtime.InferenceSession(str(model / "model.onnx"), options, providers=["CPUExecutionProvider"])
         for start in range(0, len(missing), KEPT_EVERY):
             some = missing[start : start + KEPT_EVERY]
             kept.add(some, _embedded(some, tokenizer, session))
@@ -62,7 +64,7 @@ class _Kept:
         new.replace(self._path)
 
 
-def _embedded(texts: Sequence[str], tokenizer: Tokenizer, session: onnxruntime.InferenceSession) -> Rows:
+def _embedded(texts: Sequence[str], tokenizer: Tokenizer, session: Any) -> Rows:
     """Run the model over texts of similar length at once, so that little is padding."""
     encoded = [each.ids for each in tokenizer.encode_batch([text.replace("\0", " ") for text in texts])]
     order = sorted(range(len(texts)), key=lambda at: len(encoded[at]))
@@ -77,7 +79,7 @@ def _embedded(texts: Sequence[str], tokenizer: Tokenizer, session: onnxruntime.I
             ids[row, : len(encoded[at])] = encoded[at]
             mask[row, : len(encoded[at])] = 1
         inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        states = session.run(None, inputs)[0]
+        states: NDArray[np.float32] = np.asarray(session.run(None, inputs)[0])
         summed = (states * mask[..., None]).sum(1)
         rows[some] = summed / np.linalg.norm(summed, axis=1, keepdims=True)
     return rows

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from toolcrib.search.index.tokens import words
 
@@ -124,7 +124,7 @@ def _wordnet(cache: Path, known: Set[str]) -> Iterator[Text]:
             head, _, gloss = line.partition(" | ")
             told = head.split()
             lemmas = [told[4 + 2 * at].partition("(")[0].replace("_", " ") for at in range(int(told[3], 16))]
-            if not known.intersection(lemmas):
+            if known.isdisjoint(lemmas):
                 continue
             meaning = gloss.partition('; "')[0].strip()
             yield Text((", ".join(lemmas), meaning))
@@ -146,9 +146,12 @@ def _debian_package(cache: Path, name: str, version: str, digest: str) -> Path:
 
 
 def _bench(folder: Path) -> Iterator[Text]:
-    for tool in map(json.loads, (folder / "tools.jsonl").read_text().splitlines()):
-        properties = (tool["input_schema"] or {}).get("properties") or {}
-        said = (value.get("description") for value in properties.values() if isinstance(value, Mapping))
+    for line in (folder / "tools.jsonl").read_text().splitlines():
+        tool: dict[str, Any] = json.loads(line)
+        schema: dict[str, Any] = tool["input_schema"] or {}
+        properties: dict[str, object] = schema.get("properties") or {}
+        parameters = [cast("Mapping[str, str]", each) for each in properties.values() if isinstance(each, Mapping)]
+        said = [each.get("description") for each in parameters]
         yield Text(
             (
                 tool["name"],
