@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.audit.auditing import performed, until_written
 from tests.cli.running import toolcrib, toolcrib_process
 from tests.cli.terminal import typed
 from tests.search.embedders.models import WORDS, static_folder, vectors
 from tests.servers import faulty
 from tests.servers.launching import faulty_entry, write_config
 
+from toolcrib.audit.redaction import REDACTED
+from toolcrib.audit.store import AuditStore
 from toolcrib.config.search_settings import DEFAULT_SEARCH
 from toolcrib.search.embedders.pinned_models import GAIN
 from toolcrib.search.index.weights import WEIGHTS
@@ -424,3 +427,67 @@ def test_a_long_changed_query_is_cut_at_the_width_of_the_terminal(
     assert cut.endswith("…")
     assert len(cut) <= columns
     assert whole == "1.00 → 0.00  q-short  buy"
+
+
+# -- a replayed audit -------------------------------------------------------------------------------------------------
+
+
+def audit_of(path: Path, traces: int, **changed: Any) -> Path:
+    """An audit in which a query without a word of any tool led to `paint_fence`, in its second search."""
+    with AuditStore(path) as store:
+        for number in range(traces):
+            trace: dict[str, Any] = {"trace_id": f"{number:032x}", "tool_ids": ("garden.paint_fence",)}
+            now = 1_000.0 + 10 * number
+            steps: list[dict[str, Any]] = [
+                {"query": "zzzz yyyy", **changed},
+                {"query": "qqqq wwww", **changed},
+                {"query": None, "operation": "call_tool"},
+            ]
+            for at, step in enumerate(steps):
+                store.record(performed(0, **{**trace, "at": now + at, **step}))
+        until_written(store)
+    return path
+
+
+def test_an_audit_is_replayed_with_what_was_learned_from_its_first_half(tmp_path: Path, tools: Path) -> None:
+    place = audit_of(tmp_path / "audit.sqlite", 30)
+    given = ["eval", "--tools", str(tools), "--from-audit", "--path", str(place)]
+    ended = toolcrib(*given, "--json")
+    assert ended.code == 0, ended.err
+    report = ended.json
+    assert report["queries"] == 15
+    assert report["metrics"]["recall@1"] == 1
+    assert report["comparison"]["metrics"]["recall@1"] < 1
+    assert report["replay"] == {
+        "learned_from": 15,
+        "interleaved": {"this": 15, "other": 0, "ties": 0},
+        "searches_per_call": {"audit": 2, "this": 2, "other": 2},
+    }
+    shown = toolcrib(*given)
+    assert "learned from 15 earlier searches" in shown.out
+    assert "searches per successful call" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("traces", "changed", "said"),
+    [
+        (3, {}, "3 searches that led to a successful call, and a replay needs 20"),
+        (30, {"query": REDACTED}, "keeps no queries"),
+        (0, {}, "0 searches"),
+    ],
+)
+def test_an_audit_that_cannot_be_replayed_is_refused_with_the_reason(
+    tmp_path: Path, tools: Path, traces: int, changed: dict[str, Any], said: str
+) -> None:
+    place = audit_of(tmp_path / "audit.sqlite", traces, **changed)
+    ended = toolcrib("eval", "--tools", str(tools), "--from-audit", "--path", str(place))
+    assert ended.code == 2
+    assert said in " ".join(ended.err.split())
+
+
+def test_a_replay_needs_an_audit_and_no_queries(tmp_path: Path, files: list[str]) -> None:
+    missing = toolcrib("eval", *files[:2], "--from-audit", "--path", str(tmp_path / "none.sqlite"))
+    assert (missing.code, "there is no audit" in missing.err) == (2, True)
+    assert toolcrib("eval", *files, "--from-audit").code == 2
+    assert toolcrib("eval", *files[:2]).code == 2
+    assert toolcrib("eval", *files, "--path", str(tmp_path / "none.sqlite")).code == 2

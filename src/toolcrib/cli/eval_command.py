@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING
 
 import click
 
-from toolcrib.catalog.view import View
+from toolcrib.catalog.view import QueryKnowledge, View
 from toolcrib.cli.opened_catalog import opened, until_understood
 from toolcrib.cli.options import (
     EXISTING_FILE,
+    FILE,
     config_either_way,
     is_config_named,
     json_option,
@@ -21,6 +24,7 @@ from toolcrib.cli.options import (
 )
 from toolcrib.cli.scorecard import (
     OtherSettings,
+    Replayed,
     Scorecard,
     examined,
     report_missed,
@@ -32,13 +36,33 @@ from toolcrib.cli.terminal_output import asynchronous, print_json
 from toolcrib.config import read_config
 from toolcrib.config.search_settings import DEFAULT_SEARCH, Search
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.search.evaluation import Comparison, Evaluation, Floor, Found, JudgedQuery, read_queries
-from toolcrib.search.evaluation import evaluate as measured
+from toolcrib.core.principal import Principal
+from toolcrib.search.evaluation import (
+    DEPTH,
+    Answer,
+    Comparison,
+    Evaluation,
+    Floor,
+    Found,
+    JudgedQuery,
+    interleaved,
+    read_queries,
+)
+from toolcrib.search.history_config import HistoryConfig
+from toolcrib.search.index.query import Query
 from toolcrib.search.index.weights import SIGNALS, Weights
+from toolcrib.search.past_calls import PastSearch, Replay, replay
 from toolcrib.sources.catalog_file import CatalogFileSource
+
+if TYPE_CHECKING:
+    from toolcrib.search.index.history import History
+    from toolcrib.search.index.meaning import Understood
 
 WITHOUT = "without:"
 """The prefix of a `--compare` value that names signals instead of a file."""
+
+LEARNING = f"{WITHOUT}history,trace"
+"""The other setting of a replayed audit, unless `--compare` names one: nothing is learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +87,16 @@ class _Setting:
 @tools_option
 @click.option(
     "--queries",
-    required=True,
     type=EXISTING_FILE,
     help='A file with one {"query": ..., "relevant": [tool ids]} per line. No ids means that no tool fits.',
 )
+@click.option(
+    "--from-audit",
+    "from_audit",
+    is_flag=True,
+    help="Instead of --queries: learn from the first half of the audit, and repeat the searches of the second half.",
+)
+@click.option("--path", metavar="FILE", type=FILE, help="With --from-audit: use this audit instead of CONFIG's.")
 @click.option("--without", metavar="SIGNAL", multiple=True, help="Rank without this signal. Repeatable.")
 @click.option(
     "--compare",
@@ -94,8 +124,10 @@ class _Setting:
 async def evaluate(
     config: Path,
     tools: Path | None,
-    queries: Path,
+    queries: Path | None,
     *,
+    from_audit: bool,
+    path: Path | None,
     without: Sequence[str],
     compare: str | None,
     floors: Sequence[str],
@@ -110,29 +142,44 @@ async def evaluate(
     \b
       toolcrib eval --queries queries.jsonl --floor ndcg@10=0.8
       toolcrib eval --tools tools.json --queries queries.jsonl --compare without:synonyms
+      toolcrib eval --from-audit
     """
+    if (queries is not None) == from_audit:
+        raise click.UsageError("Pass either --queries FILE or --from-audit.")
+    if path is not None and not from_audit:
+        raise click.UsageError("--path only works with --from-audit.")
     least = tuple(map(_floor, floors))
-    judged = read_queries(queries)
+    past = _replay(config, path) if from_audit else None
+    judged = read_queries(queries) if queries is not None else _judged(past)
     setting = _own(config if tools is None or is_config_named() else None, without)
+    if past is not None and compare is None:
+        compare = LEARNING
     other = _other(compare, setting) if compare is not None else None
     async with opened(config, tools, wait_s=wait_s, searched=True) as crib:
         await until_understood(crib, wait_s)
         view = crib.view()
         asked, unknown = _resolved(view, judged)
-        evaluation = _measured(view, setting, asked)
-        everything = weighted(view, setting.search.weights.refusing_nothing())
-        failed = tuple(examined(everything, answer) for answer in evaluation.worst(worst))
-        compared = None
+        searches = {each.id: each for each in past.tried} if past is not None else {}
+
+        def view_of(query: JudgedQuery) -> View:
+            return view if past is None else _as_then(view, past, searches[query.id])
+
+        evaluation = _measured(view_of, setting, asked)
+        nothing = setting.search.weights.refusing_nothing()
+        failed = tuple(examined(weighted(view_of(each.judged), nothing), each) for each in evaluation.worst(worst))
+        compared, replayed = None, None
         if other is not None:
-            compared = OtherSettings(other.name, Comparison(evaluation, _measured(view, other, asked)))
+            compared = OtherSettings(other.name, Comparison(evaluation, _measured(view_of, other, asked)))
+            if past is not None:
+                replayed = _replayed(view, past, (setting, other), compared.comparison)
         embedding = crib.knowledge.embedding
         gain = None
         if embedding is not None and embedding.condition.embedded and setting.search.weights.embedding:
             words = replace(
                 setting, search=replace(setting.search, weights=setting.search.weights.without("embedding"))
             )
-            gain = Comparison(_measured(view, words, asked), evaluation)
-        card = Scorecard(evaluation, unknown, failed, compared, least, gain)
+            gain = Comparison(_measured(view_of, words, asked), evaluation)
+        card = Scorecard(evaluation, unknown, failed, compared, least, gain, replayed)
         report_unavailable(view)
     report_unknown(unknown)
     if as_json:
@@ -150,13 +197,68 @@ def weighted(view: View, weights: Weights) -> View:
     return replace(view, visible=replace(visible, state=state, earlier=None, base=None))
 
 
-def _measured(view: View, setting: _Setting, asked: Sequence[JudgedQuery]) -> Evaluation:
-    ranking = weighted(view, setting.search.weights)
+def _measured(view_of: Callable[[JudgedQuery], View], setting: _Setting, asked: Sequence[JudgedQuery]) -> Evaluation:
+    """Search with every query in its own view."""
+    answers: list[Answer] = []
+    for each in asked:
+        hits = weighted(view_of(each), setting.search.weights).search(each.query, limit=DEPTH).hits
+        answers.append(Answer(each, tuple(Found(hit.tool_id, hit.confidence) for hit in hits)))
+    return Evaluation(tuple(answers), len(view_of(asked[0]).tools))
 
-    def search(query: str, limit: int) -> list[Found]:
-        return [Found(hit.tool_id, hit.confidence) for hit in ranking.search(query, limit=limit).hits]
 
-    return measured(search, asked, tools=len(view.tools))
+@dataclass(frozen=True, slots=True)
+class _PastKnowledge:
+    """What search knew after the first part of an audit."""
+
+    past: Replay
+    now: QueryKnowledge | None
+
+    def understood(self, query: Query) -> Understood | None:
+        return self.now.understood(query) if self.now is not None else None
+
+    def history_for(self, principal: Principal) -> History | None:
+        return self.past.history_for(principal)
+
+
+def _replay(config: Path, path: Path | None) -> Replay:
+    """Return the audit at `path`, or else that of `config`, with the groups of `config` if it learns.
+
+    Raises:
+        InvalidConfig: the audit is off, or cannot be replayed.
+    """
+    said = read_config(config) if path is None or config.exists() else None
+    if path is None and said is not None and said.audit is not None:
+        path = said.audit.place
+    if path is None:
+        raise InvalidConfig(
+            f"{config}: toolcrib.audit: the audit is turned off",
+            hints=["Pass --path FILE to replay an audit that was written before."],
+        )
+    return replay(path, (said.search.history if said is not None else None) or HistoryConfig())
+
+
+def _judged(past: Replay | None) -> tuple[JudgedQuery, ...]:
+    tried = past.tried if past is not None else ()
+    return tuple(JudgedQuery(each.id, each.attempts[-1], each.called) for each in tried)
+
+
+def _as_then(view: View, past: Replay, search: PastSearch) -> View:
+    """Return `view` as a search of the audit had it: with its principal, its trace, and what was known before."""
+    knowledge = _PastKnowledge(past, view.knowledge)
+    return replace(view, principal=Principal(search.principal), knowledge=knowledge, used=search.used)
+
+
+def _replayed(view: View, past: Replay, settings: tuple[_Setting, _Setting], comparison: Comparison) -> Replayed:
+    def attempts(setting: _Setting, search: PastSearch) -> int:
+        """Return the number of searches until a called tool was on the first page, at most those of the audit."""
+        then = weighted(_as_then(view, past, search), setting.search.weights)
+        pages = ({hit.tool_id for hit in then.search(query, limit=DEPTH).hits} for query in search.attempts)
+        return next((number for number, page in enumerate(pages, 1) if page & search.called), len(search.attempts))
+
+    counts = [[attempts(setting, search) for search in past.tried] for setting in settings]
+    in_audit = [len(search.attempts) for search in past.tried]
+    means = tuple(mean(each) for each in (in_audit, *counts))
+    return Replayed(past.learned, interleaved(comparison), (means[0], means[1], means[2]))
 
 
 def _own(config: Path | None, without: Sequence[str]) -> _Setting:

@@ -15,7 +15,7 @@ from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.view import View, document_of
 from toolcrib.cli.terminal_output import escape, plain, stderr, stdout
 from toolcrib.search.embedders.pinned_models import GAIN
-from toolcrib.search.evaluation import NDCG, Answer, Change, Comparison, Estimate, Evaluation, Floor
+from toolcrib.search.evaluation import NDCG, Answer, Change, Comparison, Estimate, Evaluation, Floor, Interleaved
 from toolcrib.search.index.searching import Hit
 from toolcrib.search.index.tokens import terms
 from toolcrib.search.index.weights import WEIGHTS
@@ -99,6 +99,26 @@ class OtherSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Replayed:
+    """The figures of a replayed audit, in addition to those of its searches."""
+
+    learned: int
+    """The number of searches from which search learned."""
+    interleaved: Interleaved
+    searches_per_call: tuple[float, float, float]
+    """How many searches it took to show a called tool: in the audit, in this run, with the other setting. Means."""
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "learned_from": self.learned,
+            "interleaved": self.interleaved.to_wire(),
+            "searches_per_call": dict(
+                zip(("audit", "this", "other"), (round(each, 4) for each in self.searches_per_call), strict=True)
+            ),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Scorecard:
     """All results of one run."""
 
@@ -111,6 +131,7 @@ class Scorecard:
     floors: tuple[Floor, ...]
     embedding: Comparison | None
     """From the same settings without their embedding model to those with it. None if no model was used."""
+    replayed: Replayed | None = None
 
     @property
     def missed(self) -> tuple[Floor, ...]:
@@ -134,6 +155,8 @@ class Scorecard:
             ]
         if self.embedding is not None:
             wire["embedding"] = {"without": self.embedding.one.to_wire(), "difference": self.embedding.to_wire()}
+        if self.replayed is not None:
+            wire["replay"] = self.replayed.to_wire()
         if self.other is not None:
             comparison = self.other.comparison
             wire["comparison"] = {
@@ -249,6 +272,8 @@ def show(card: Scorecard) -> None:
     _print(f"\n{counted} over {evaluation.tools} tools")
     _show_refused(evaluation)
     _print(f"[dim]no embedding model. {GAIN}[/]" if card.embedding is None else _gain_of_embedding(card.embedding))
+    if card.replayed is not None:
+        _show_replayed(card.replayed)
     if card.other is not None:
         _show_changes(card.other.comparison)
     if len(evaluation.groups) > 1:
@@ -303,6 +328,15 @@ def _comparison_table(comparison: Comparison) -> Table:
             style=style,
         )
     return table
+
+
+def _show_replayed(replayed: Replayed) -> None:
+    found, searches = replayed.interleaved, replayed.searches_per_call
+    _print(f"learned from {replayed.learned} earlier searches")
+    table = _table("", "this", "other", "audit")
+    table.add_row("searches per successful call", f"{searches[1]:.2f}", f"{searches[2]:.2f}", f"{searches[0]:.2f}")
+    table.add_row("interleaved, better for", str(found.one), str(found.other), "")
+    _print(table)
 
 
 def _interval(estimate: Estimate) -> str:

@@ -7,13 +7,14 @@ import sqlite3
 import threading
 import time
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toolcrib.audit.audit_file import DAY_S, MAX_NAME, reason_of
 from toolcrib.audit.audit_reader import CALLING, AuditEntry, AuditReader, NoAudit
 from toolcrib.audit.redaction import REDACTED
+from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import Principal
 from toolcrib.search.history_config import HistoryConfig
 from toolcrib.search.index.history import Confirmed, History
@@ -303,6 +304,97 @@ class _Past:
             self._histories[group] = History.of(self._confirmed[group].values())
         self.changed.clear()
         return {group: history for group, history in self._histories.items() if len(history)}
+
+
+@dataclass(frozen=True, slots=True)
+class PastSearch:
+    """A search in the audit that led to successful calls, as it can be searched again."""
+
+    id: str
+    principal: str
+    at: float
+    attempts: tuple[str, ...]
+    """The queries of its trace since the last successful call before it. The last one is its own."""
+    used: frozenset[str]
+    """The tools that were called with success before in its trace."""
+    called: frozenset[str]
+    """The tools that were called with success for this search."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """An audit in two parts by time: past calls to learn from, and searches to try with what was learned."""
+
+    config: HistoryConfig
+    histories: Mapping[tuple[int, str], History]
+    learned: int
+    """The number of searches in the first part that led to a successful call."""
+    tried: tuple[PastSearch, ...]
+    """The searches of the second part that led to a successful call, oldest first."""
+
+    def history_for(self, principal: Principal) -> History | None:
+        return self.histories.get(self.config.group_of(principal.id))
+
+
+LEAST_TRIED = 10
+"""How many searches that led to a successful call each part of a replayed audit must have."""
+
+
+def replay(path: Path, config: HistoryConfig) -> Replay:
+    """Read the audit at `path` for a replay. Half of the searches that led to a successful call are in each part.
+
+    Raises:
+        InvalidConfig: there is no audit, it cannot be read, it keeps no queries, or it has too few calls.
+    """
+    try:
+        with AuditReader(path) as reader, reader.snapshot():
+            steps = reader.steps(0, reader.last_id(), 0.0, -1)
+    except NoAudit:
+        raise InvalidConfig(f"there is no audit at {path} yet") from None
+    except (OSError, sqlite3.Error) as error:
+        raise InvalidConfig(f"the audit at {path} cannot be read: {reason_of(error)}") from error
+    searches = [step for step in steps if step.operation not in CALLING]
+    if searches and all(step.query == REDACTED for step in searches):
+        raise InvalidConfig(f"the audit at {path} keeps no queries: all of them are redacted")
+    found = _past_searches(steps)
+    if len(found) < 2 * LEAST_TRIED:
+        raise InvalidConfig(
+            f"the audit at {path} has {len(found)} searches that led to a successful call, and a replay needs "
+            f"{2 * LEAST_TRIED}",
+            hints=["Use Toolcrib for longer, or write requests to a file and pass it as --queries."],
+        )
+    middle = len(found) // 2
+    past = _Past(config)
+    for step in steps:
+        if step.at < found[middle].at:
+            past.take(step)
+    return Replay(config, past.histories(), middle, tuple(found[middle:]))
+
+
+def _past_searches(steps: Iterable[AuditEntry]) -> list[PastSearch]:
+    """Return the searches that led to a successful call, oldest first."""
+    traces = defaultdict[tuple[str, str], list[AuditEntry]](list)
+    for step in sorted(steps, key=lambda step: (step.at, step.id)):
+        if len(step.principal) < MAX_NAME and step.query != REDACTED:
+            traces[step.trace_id, step.principal].append(step)
+    found: list[PastSearch] = []
+    for (_, principal), entries in traces.items():
+        used, called = frozenset[str](), defaultdict[int, set[str]](set)
+        attempts, made = list[str](), dict[int, tuple[float, tuple[str, ...], frozenset[str]]]()
+        shown = list[AuditEntry]()
+        for entry in entries:
+            if entry.operation not in CALLING:
+                if entry.tool_ids:
+                    shown.append(entry)
+                attempts.append(entry.query or "")
+                made[entry.id] = entry.at, tuple(attempts), used
+                continue
+            by = next((each for each in reversed(shown) if entry.tool_ids[0] in each.tool_ids), None)
+            if by is not None:
+                called[by.id].add(entry.tool_ids[0])
+            used, attempts = used | {entry.tool_ids[0]}, []
+        found += [PastSearch(str(key), principal, *made[key], frozenset(tools)) for key, tools in called.items()]
+    return sorted(found, key=lambda search: (search.at, int(search.id)))
 
 
 def _is_reworded(one: Query, other: Query) -> bool:
