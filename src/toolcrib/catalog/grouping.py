@@ -33,16 +33,6 @@ MAX_READ = 5_000
 MAX_CACHED = 300
 """How many groupings are cached, and how many sets of summaries."""
 
-_NAMED = 6
-"""The most tools of a category whose summary names them."""
-
-_CHARS = 40
-_CHARS_PER_TOOL = 8
-"""How long a summary that does not name the tools can be: `_CHARS`, and so many characters for each tool."""
-
-_VERBS_OF_A_SUMMARY = 2
-"""How many verbs of a summary are chosen because many tools do so. Others are there because they tell nodes apart."""
-
 _ENUMERATED = 6
 """How many names of tools are in a summary that is made from names only."""
 
@@ -70,29 +60,6 @@ _SAYS_NOTHING = (
     "values various www"
 )
 """Words that are common in descriptions of tools on any topic."""
-
-_VERBS = (
-    "accept activate add adjust administer allocate analyze announce apply approve archive assess assign attach "
-    "authenticate authorize award backup block book build buy calculate call cancel capture categorize change "
-    "charge chat check claim classify clean clear clone close collect commit compare compile complete compress "
-    "compute conduct configure confirm connect control convert copy count crawl create debug decode decrypt delete "
-    "deliver deploy describe design detect determine diagnose disable discover dispatch display donate download "
-    "draw edit embed enable encode encrypt end enhance enroll estimate evaluate examine execute expand explain "
-    "explore export extract fetch fill filter find fix follow forecast format generate get give group hide "
-    "highlight identify import improve initialize initiate insert inspect install invite invoke issue join launch "
-    "learn leave like list load lock locate log look lookup make manage map mark match measure merge migrate modify "
-    "monitor move mute navigate normalize notify obtain open optimize order organize parse pause pay perform pick "
-    "place plan play post predict prepare preview print process produce provide publish purchase push query rank "
-    "rate read receive recognize recommend reconnect record redeem refresh register release remove rename render "
-    "rent repair replace reply report request reschedule reserve reset resize resolve restart restore resume "
-    "retrieve return revert review revoke rotate run save scan schedule score scrape search segment select sell "
-    "send set share show shuffle sign simulate solve sort split start stop store stream submit subscribe suggest "
-    "summarize suspend swap switch sync synthesize tag take test toggle track train transcribe transfer transform "
-    "translate turn unlock unsubscribe update upgrade upload use validate verify view visualize vote write"
-)
-"""What tools do. A name or description that begins with one of these verbs says what its tool does."""
-
-_SAME_AS_GET = "fetch give list obtain provide query read receive retrieve return show view display"
 
 _Weights = Mapping[str, float]
 
@@ -270,16 +237,12 @@ def _named(held: Mapping[str, Sequence[Tool]], texts: _Texts, taken: Collection[
 
 def _name(term: str, inside: Sequence[Tool], texts: _Texts) -> str:
     """Return the word of `term`, or two words if most names of these tools contain both next to each other."""
-    return " ".join(texts.word(part) for part in _pair(term, inside))
-
-
-def _pair(term: str, inside: Sequence[Tool]) -> Sequence[str]:
-    """Return `term`, or the two terms that most names of these tools have next to each other, if it is one of them."""
     pairs = Counter(
         pair for tool in inside for pair in {*pairwise(found for found, _ in _said(tool.name))} if term in pair
     )
     pair, times = min(pairs.items(), key=lambda item: (-item[1], item[0]), default=((term, term), 0))
-    return [*dict.fromkeys(pair)] if 3 * times > 2 * len(inside) else [term]
+    chosen = dict.fromkeys(pair) if 3 * times > 2 * len(inside) else [term]
+    return " ".join(texts.word(part) for part in chosen)
 
 
 def _unused(name: str, used: set[str]) -> str:
@@ -292,28 +255,15 @@ def _unused(name: str, used: set[str]) -> str:
 
 
 def _summary(inside: Collection[Tool], texts: _Texts) -> str:
-    """Return one sentence: what the tools do, or what they are about and their names if these are few.
-
-    A lone tool says it itself.
-    """
+    """Return one sentence: what the tools are about, and their names if they are few. A lone tool says it itself."""
     ordered = sorted(inside, key=lambda tool: tool.id)
     if len(ordered) == 1 and (summary := ordered[0].summary):
         return f"{' '.join(ordered[0].name.split())[:NAME_CHARS]}: {summary}"[:SUMMARY_CHARS]
-    names = sorted({" ".join(tool.name.split()) for tool in ordered}) if len(ordered) <= _NAMED else []
-    if names and sum(len(name) + 2 for name in names) <= SUMMARY_CHARS - len(_ABOUT):
-        return _of_few(ordered, names, texts)
-    most = min(SUMMARY_CHARS, _CHARS + _CHARS_PER_TOOL * len(ordered))
-    phrases = _Phrases(ordered, texts)
-    for term in _telling(ordered, texts):
-        if not phrases.took(term, most):
-            break
-    return phrases.sentence or (f"{enumerated(ordered)}." if 0 < len(ordered) <= MAX_TOOLS else "")
-
-
-def _of_few(ordered: Sequence[Tool], names: Sequence[str], texts: _Texts) -> str:
-    """Return one sentence with `names` and, as far as there is room, what these tools are about."""
+    names = sorted({" ".join(tool.name.split()) for tool in ordered}) if len(ordered) <= MAX_TOOLS else []
+    if sum(len(name) + 2 for name in names) > SUMMARY_CHARS - len(_ABOUT):
+        names = []
     said = {term for name in names for term, _ in _said(name)}
-    chars_left = 100 + 10 * len(ordered) - sum(len(name) + 2 for name in names) - len(_ABOUT)
+    chars_left = min(SUMMARY_CHARS, 100 + 10 * len(ordered)) - sum(len(name) + 2 for name in names) - len(_ABOUT)
     found: list[str] = []
     for term in _telling(ordered, texts):
         word = texts.word(term)
@@ -329,70 +279,15 @@ def _of_few(ordered: Sequence[Tool], names: Sequence[str], texts: _Texts) -> str
 _ABOUT = "Tools about "
 
 
-class _Phrases:
-    """The clauses of a summary: verbs, each with its objects. There are few verbs, so that the objects have room."""
-
-    def __init__(self, ordered: Sequence[Tool], texts: _Texts) -> None:
-        self._texts = texts
-        self._holders: defaultdict[str, list[Tool]] = defaultdict(list)
-        for tool in ordered:
-            for term in texts.weights[tool.id]:
-                self._holders[term].append(tool)
-        self._verb_of = {tool.id: _verb(tool) for tool in ordered}
-        verbs = Counter(verb for verb in self._verb_of.values() if verb)
-        self._main = sorted(verbs, key=lambda verb: (-verbs[verb], verb))[:_VERBS_OF_A_SUMMARY]
-        self._objects: dict[str, list[str]] = {verb: [] for verb in [*self._main[:1], ""][:1]}
-        self._said = set[str]()
-        self._chars = sum(map(len, self._objects)) + 2
-
-    @property
-    def sentence(self) -> str:
-        clauses = [f"{verb} {_listed(objects)}".strip() for verb, objects in self._objects.items() if objects]
-        alone = [verb for verb, objects in self._objects.items() if verb and not objects and verb in self._said]
-        sentence = "; ".join([*clauses, *([_listed(alone)] if alone else [])])
-        return f"{sentence[:1].upper()}{sentence[1:]}." if sentence else ""
-
-    def took(self, term: str, most: int) -> bool:
-        """Add what the tools with `term` do. Return false if the sentence would be longer than `most` characters."""
-        holders = self._holders[term]
-        verbs = Counter(self._verb_of[tool.id] for tool in holders)
-        if term in self._said or (verb := _base_verb(term)) == "get":
-            return True
-        if verb and 2 * verbs[verb] > len(holders):
-            said, own = verb, [verb]
-        else:
-            own = [part for part in _pair(term, holders) if part not in self._said]
-            known = (each for each in verbs if each in self._objects or each in self._main)
-            verb = max(known, key=lambda each: (verbs[each], each), default="") or next(iter(self._objects))
-            own = [part for part in own if part == term or part not in {*_saying_nothing(), *_verbs()}]
-            said = " ".join(self._texts.word(part) for part in own)
-        chars = len(said) + 2 + (0 if verb in self._objects or verb == said else len(verb) + 2)
-        if self._chars + chars > most:
-            return False
-        self._chars += chars
-        self._objects.setdefault(verb, [])
-        if said != verb:
-            self._objects[verb].append(said)
-        self._said.update(own)
-        return True
-
-
 def _listed(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
 def _telling(ordered: Sequence[Tool], texts: _Texts) -> Iterator[str]:
-    """Yield the terms of these tools, most informative first.
-
-    Terms of tools that are not covered so far are preferred, and so are terms that tools of other nodes do not have.
-    """
+    """Yield the terms of these tools, most informative first. Terms of tools not covered so far are preferred."""
     postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-    inside = Counter(term for tool in ordered for term in texts.weights[tool.id])
     for at, tool in enumerate(ordered):
-        weighted = [
-            (term, weight * texts.rarity[term] * math.sqrt(inside[term] / texts.spread[term]))
-            for term, weight in texts.weights[tool.id].items()
-        ]
+        weighted = [(term, weight * texts.rarity[term]) for term, weight in texts.weights[tool.id].items()]
         length = math.sqrt(sum(weight * weight for _, weight in weighted))
         for term, weight in weighted:
             postings[term].append((at, weight / length))
@@ -466,27 +361,6 @@ def _counted(name: _Said, source: _Said, description: _Said) -> _Weights:
 @cache
 def _saying_nothing() -> frozenset[str]:
     return frozenset(terms(_SAYS_NOTHING))
-
-
-@cache
-def _verbs() -> Mapping[str, str]:
-    """Return the verbs by their stem."""
-    return {term: verb for verb in reversed(_VERBS.split()) for term in terms(verb)[-1:]} | {
-        term: "get" for verb in _SAME_AS_GET.split() for term in terms(verb)[-1:]
-    }
-
-
-def _base_verb(term: str) -> str:
-    return _verbs().get(term, "")
-
-
-def _verb(tool: Tool) -> str:
-    """Return what `tool` does in one word, or "" if neither its name nor its description begins with a verb."""
-    for text in (tool.name, tool.title or "", tool.description):
-        first = next((term for word in islice(words(text[:NAME_CHARS]), 3) for term in terms(word)[-1:]), "")
-        if verb := _base_verb(first):
-            return verb
-    return ""
 
 
 def _sum(rows: Iterable[_Weights]) -> _Weights:
