@@ -236,7 +236,7 @@ def test_a_tool_that_is_called_again_and_again_in_one_trace_counts_once() -> Non
     assert past_of_traces(" ".join(["git.log git.push"] * 9)).following("git.log") == ()
 
 
-NEIGHBOURS = past_of_traces(*["git.log git.push"] * 9, *["git.log mail.send"] * 3)
+NEIGHBOURS = past_of_traces(*["git.log git.push", "mail.send mail.find"] * 9, *["git.log mail.send"] * 3)
 
 
 def lifted(
