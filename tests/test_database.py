@@ -29,6 +29,8 @@ from toolcrib.core.errors import InvalidConfig
 from toolcrib.definitions.pins import Pin, PinStore
 from toolcrib.operations.calling.approval_store import ApprovalStore
 from toolcrib.search.vector_store import VectorStore
+from toolcrib.secrets.sealing import Seal
+from toolcrib.secrets.secret_store import SecretStore
 from toolcrib.sources.definition_cache import CachedDefinitions, DefinitionStore
 
 DIGEST = bytes(16)
@@ -103,6 +105,14 @@ def audit(path: Path) -> int:
         return 0
 
 
+def secrets(path: Path) -> SecretStore:
+    return SecretStore(path, lambda: Seal([bytes(32)]))
+
+
+def put_secrets(path: Path) -> None:
+    secrets(path).set("github", "value")
+
+
 Use = tuple[Callable[[Path], object], Callable[[Path], int]]
 
 STORES: dict[str, Use] = {
@@ -113,6 +123,7 @@ STORES: dict[str, Use] = {
     "definitions": (put_definitions, definitions),
     "vectors": (put_vectors, vectors),
     "audit": (put_audit, audit),
+    "secrets": (put_secrets, lambda path: len(secrets(path).all())),
 }
 
 every_store = pytest.mark.parametrize("use", STORES.values(), ids=STORES)

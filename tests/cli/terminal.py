@@ -35,6 +35,7 @@ def typed(*words: object, answers: Answers, environ: dict[str, str], folder: Pat
         stderr=inner,
         cwd=folder,
         env={**environ, "COLUMNS": str(columns), "TERM": "xterm"},
+        start_new_session=True,  # a question for a secret must not go to the terminal that runs the tests
     )
     os.close(inner)
     seen, deadline = "", time.monotonic() + DEADLINE_S

@@ -208,6 +208,7 @@ def test_shell_completion_lists_commands_and_options() -> None:
     assert [item.help for item in main.shell_complete(context, "se")] == [
         "Serve your tools over MCP.",
         "Find tools by what they do.",
+        "Store secrets outside mcp.json.",
     ]
     assert "--version" in [item.value for item in main.shell_complete(context, "--")]
 
@@ -224,5 +225,5 @@ def test_the_former_name_of_a_command_works_and_prints_the_new_name(earlier: str
 def test_a_misspelled_command_names_those_that_are_close() -> None:
     result = CliRunner().invoke(main, ["serv"])
     assert result.exit_code == 2
-    assert "Error: No such command 'serv'. Did you mean `serve` or `search`?\n" in result.stderr
+    assert "Error: No such command 'serv'. Did you mean `serve` or `secret` or `search`?\n" in result.stderr
     assert CliRunner().invoke(main, ["qqq"]).stderr.endswith("Error: No such command 'qqq'.\n")

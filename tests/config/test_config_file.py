@@ -226,8 +226,6 @@ def test_an_unset_variable_disables_only_its_server(entry: object, key: str) -> 
 @pytest.mark.parametrize(
     "placeholder",
     [
-        "${input:token}",
-        "${input:x-y}",
         "${}",
         "${env:}",
         "${a b}",

@@ -34,6 +34,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "call": ("call_command.call", "Run a tool."),
     },
     "Control": {
+        "secret": ("secret_command.secret", "Store secrets outside mcp.json."),
         "approvals": ("approvals_command.approvals", "Show or revoke calls that people approved permanently."),
         "pin": ("pin_command.pin", "Pin the current tool definitions."),
         "drift": ("drift_command.drift", "Show how definitions changed since you pinned them."),

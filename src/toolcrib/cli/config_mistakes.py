@@ -13,9 +13,11 @@ from toolcrib.catalog.id_patterns import nearest_id
 from toolcrib.catalog.view import View
 from toolcrib.config import Config
 from toolcrib.config.server_entries import EVERYONE_ELSE
+from toolcrib.core.placeholders import references_in
 from toolcrib.core.principal import LOCAL
 from toolcrib.core.schema import nearest
 from toolcrib.core.tools import Path
+from toolcrib.sources.mcp.server_spec import StdioServer
 
 
 class ConfigMistakes:
@@ -29,6 +31,7 @@ class ConfigMistakes:
 
     def __iter__(self) -> Iterator[str]:
         """Yield sentences without a full stop, each with the key it is about, in the order of the file's settings."""
+        yield from self._of_command_lines()
         for override in self._config.overrides.given:
             yield from self._of_tools((override.tools,), "toolcrib.tools")
         yield from self._of_examples()
@@ -44,6 +47,18 @@ class ConfigMistakes:
     def named_as_sources(self) -> tuple[str, ...]:
         """The categories that are merged with the source of the same name."""
         return tuple(server.name for server in self._config.enabled if (server.name,) in self._categories)
+
+    def _of_command_lines(self) -> Iterator[str]:
+        """Yield the secrets that other users of the machine can read in the list of processes."""
+        for server in self._config.enabled:
+            if isinstance(server.server, StdioServer):
+                for position, arg in enumerate(server.server.args):
+                    for reference in references_in(arg):
+                        if reference.kind == "input" and self._config.inputs.by_id[reference.name].is_password:
+                            yield (
+                                f"`{server.name}`: args.{position}: other users of this machine can read the value of "
+                                f"`{reference}` in the list of processes. Use `env` if the server allows that"
+                            )
 
     def _of_category(self, category: Category) -> Iterator[str]:
         path = category.path

@@ -10,6 +10,7 @@ import anyio
 import platformdirs
 
 from toolcrib.cli.options import is_config_named
+from toolcrib.cli.secret_command import ask_for_inputs
 from toolcrib.cli.terminal_output import plain, stderr
 from toolcrib.config import read_config
 from toolcrib.config.registration_store import RegistrationStore
@@ -82,7 +83,8 @@ async def opened(
     with accepted names start. With `bundle`, only the tools of that bundle exist. With `searched`, search uses the
     configured embedding model and history. Together with `tools`, it uses all search settings of the configuration, if
     one was named. With `reports_quarantine`, quarantined definitions are reported on standard error. If the policy
-    hides everything from `principal`, that is reported there too, except with `sees_all`.
+    hides everything from `principal`, that is reported there too, except with `sees_all`. At a terminal, a person is
+    asked for inputs of the servers that have no value yet.
 
     Raises:
         InvalidConfig: the file cannot be used.
@@ -109,6 +111,7 @@ async def opened(
                 crib.registry.set_weights(said.search.weights)
                 crib.knowledge.apply(said)
         else:
+            ask_for_inputs(config, wanted)
             crib.add_config(config, wanted)
         if bundle is not None:
             crib.confine(bundle)

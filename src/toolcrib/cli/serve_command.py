@@ -29,6 +29,7 @@ from toolcrib.cli.opened_catalog import (
     waiting_items,
 )
 from toolcrib.cli.options import FILE, config_either_way, no_audit_option, operations_option
+from toolcrib.cli.secret_command import ask_for_inputs
 from toolcrib.cli.terminal_output import fail, log_warnings, plain, run, stderr
 from toolcrib.config import Config, read_config
 from toolcrib.core.errors import BundleIncomplete, InvalidConfig, NotFound
@@ -162,6 +163,7 @@ def serve(
         address = Address.parse(http or "")
         with audited(config, no_audit=no_audit) as audit:
             crib = opened(audit)
+            ask_for_inputs(config)
             read = crib.add_config(config)
             _look_for_garbage()
             await serve_http(

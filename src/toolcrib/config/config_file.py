@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +16,7 @@ from toolcrib.catalog.categories import NO_CATEGORIES
 from toolcrib.config.access_settings import Auth, AuthSettings, PolicySettings
 from toolcrib.config.configuration import OUR_KEY, Config
 from toolcrib.config.gateway_settings import ToolcribSettings, config_of
+from toolcrib.config.inputs import read_inputs
 from toolcrib.config.json_document import JsonObject, as_object, parse_object, refuse_duplicates
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.json_settings import read_settings
@@ -22,6 +24,12 @@ from toolcrib.core.schema import nearest
 
 SERVER_KEYS = ("mcpServers", "servers")
 """Keys that can hold the servers: `mcpServers` in most clients, `servers` in VS Code."""
+
+EDITOR_VARIABLES = frozenset({"workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator"})
+"""Variables that VS Code and Cursor fill in, and that have a meaning outside an editor too.
+
+Source: code.visualstudio.com/docs/reference/variables-reference.
+"""
 
 _KEEPS_OUT = ("policy", "auth")
 """Settings that restrict access. Ignoring them in the wrong place would open more than the owner wants."""
@@ -70,7 +78,29 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
     refuse_duplicates(given, f"{path}: {OUR_KEY}")
     # A file without settings needs no Pydantic. Most files are like this, and their gateways start sooner.
     settings = ToolcribSettings() if given == {} else read_settings(ToolcribSettings, given, f"{path}: {OUR_KEY}")
-    return config_of(settings, servers, path, key, environ)
+    inputs = read_inputs(document.get("inputs"))
+    variables = cast("Mapping[str, str]", ChainMap(cast("Any", environ), _editor_variables(path)))
+    return config_of(settings, servers, inputs, path=path, key=key, environ=variables)
+
+
+def workspace_of(path: Path) -> Path:
+    """Return the folder of the project that the configuration at `path` belongs to.
+
+    Editors keep their file in a folder of their own within the project, such as `.vscode/mcp.json`.
+    """
+    folder = path.absolute().parent
+    return folder.parent if folder.name in {".vscode", ".cursor"} else folder
+
+
+def _editor_variables(path: Path) -> dict[str, str]:
+    """Return the values of `EDITOR_VARIABLES` for the configuration at `path`."""
+    workspace = workspace_of(path)
+    return {
+        "workspaceFolder": str(workspace),
+        "workspaceFolderBasename": workspace.name,
+        "userHome": os.path.expanduser("~"),  # noqa: PTH111  `Path.home` fails if there is no home
+        "pathSeparator": os.sep,
+    }
 
 
 def policy_of(given: object) -> Policy:

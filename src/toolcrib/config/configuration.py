@@ -18,6 +18,7 @@ from toolcrib.catalog.categories import NO_CATEGORIES, Categories
 from toolcrib.catalog.isolated_sources import MAX_ISOLATED_PRINCIPALS
 from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides
 from toolcrib.config.access_settings import NO_AUTH, Auth
+from toolcrib.config.inputs import NO_INPUTS, Inputs
 from toolcrib.config.search_settings import DEFAULT_SEARCH, Search
 from toolcrib.config.server_entries import ServerConfig
 from toolcrib.core.json_settings import Flag, Reader, Settings, whole_number
@@ -111,6 +112,8 @@ class Config:
 
     path: Path
     servers: tuple[ServerConfig, ...] = ()
+    inputs: Inputs = NO_INPUTS
+    """The values that a person enters once, for the servers that refer to them."""
     room: Room = DEFAULT_ROOM
     patience: Patience = DEFAULT_PATIENCE
     """The time limits of servers that do not set their own."""

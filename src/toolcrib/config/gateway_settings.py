@@ -18,6 +18,7 @@ from toolcrib.catalog.overrides import NO_OVERRIDES
 from toolcrib.config.access_settings import NO_AUTH, AuthSettings, PolicySettings
 from toolcrib.config.catalog_sections import CatalogSections
 from toolcrib.config.configuration import DEFAULT_AUDIT, DEFAULT_ROOM, OUR_KEY, Audit, Config, PluginConfig, Room
+from toolcrib.config.inputs import Inputs
 from toolcrib.config.json_document import JsonObject
 from toolcrib.config.search_settings import DEFAULT_SEARCH, SearchSettings
 from toolcrib.config.server_entries import Isolation, Personal, ServerConfig, read_server
@@ -143,7 +144,7 @@ class _PersonalSettings(Settings):
     headers: Any = None
     env: Any = None
 
-    def personal(self, place: str, server: McpServer | None, environ: Mapping[str, str]) -> Personal:
+    def personal(self, place: str, server: McpServer | None, environ: Mapping[str, str], inputs: Inputs) -> Personal:
         """Return the credentials for `server`, with variables filled in. Problems name their place as `place`."""
         if server is not None:
             needed, useless = ("headers", "env") if isinstance(server, HttpServer) else ("env", "headers")
@@ -151,8 +152,8 @@ class _PersonalSettings(Settings):
                 return Personal(problem=f"{place}.{useless}: this server takes its credentials as `{needed}`")
         try:
             return Personal(
-                env=expanded_members(self.env, f"{place}.env", environ),
-                headers=expanded_members(self.headers, f"{place}.headers", environ),
+                env=expanded_members(self.env, f"{place}.env", environ, inputs.wrong_with),
+                headers=expanded_members(self.headers, f"{place}.headers", environ, inputs.wrong_with),
             )
         except Problem as problem:
             return Personal(problem=str(problem))
@@ -226,7 +227,13 @@ class ToolcribSettings(CatalogSections, _ServerLimits):
 
 
 def config_of(
-    ours: ToolcribSettings, servers: Mapping[str, object], path: Path, key: str, environ: Mapping[str, str]
+    ours: ToolcribSettings,
+    servers: Mapping[str, object],
+    inputs: Inputs,
+    *,
+    path: Path,
+    key: str,
+    environ: Mapping[str, str],
 ) -> Config:
     """Return the content of the file at `path`, which has the settings `ours`, and `servers` by label under `key`.
 
@@ -244,6 +251,7 @@ def config_of(
     rate, lookup_rate = ours.rates()
     config = Config(
         path,
+        inputs=inputs,
         room=Room(ours.max_text_bytes, ours.max_binary_bytes),
         patience=ours.patience,
         capacity=ours.capacity,
@@ -298,7 +306,9 @@ def _servers(
             whole = limits | own if isinstance(own, JsonObject) else own
             given = read_settings(SourceSettings, whole, f"{config.path}: {place}")
         is_isolated = given.isolation == "principal"
-        read = read_server(config.source_names[label], entry, f"{key}.{label}", for_each if is_isolated else environ)
+        read = read_server(
+            config.source_names[label], entry, f"{key}.{label}", for_each if is_isolated else environ, config.inputs
+        )
         server = replace(
             read,
             title=given.title or None,
@@ -318,7 +328,7 @@ def _servers(
             is_expressly_shared=given.isolation == "shared",
             principals=given.principals
             and {
-                each: personal.personal(f"{place}.principals.{each}", server.server, for_each)
+                each: personal.personal(f"{place}.principals.{each}", server.server, for_each, config.inputs)
                 for each, personal in given.principals.items()
             },
         )

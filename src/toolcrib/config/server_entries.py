@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Literal, cast
 from urllib.parse import quote
 
+from toolcrib.config.inputs import Inputs
 from toolcrib.config.json_document import JsonObject
-from toolcrib.core.placeholders import WHO, Problem, expanded, expanded_members
+from toolcrib.core.placeholders import WHO, Problem, Reference, expanded, expanded_members, references_in
 from toolcrib.core.schema import nearest
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
 from toolcrib.sources.mcp.server_spec import DEFAULT_PATIENCE, HttpServer, McpServer, Patience, StdioServer
@@ -95,7 +96,7 @@ def under_source_names(patterns: Iterable[str], names: Mapping[str, str]) -> tup
     return tuple(found)
 
 
-def read_server(name: str, entry: object, where: str, environ: Mapping[str, str]) -> ServerConfig:
+def read_server(name: str, entry: object, where: str, environ: Mapping[str, str], inputs: Inputs) -> ServerConfig:
     """Read the server from `entry`. An error becomes its `problem`, which begins with `where`."""
     if not isinstance(entry, JsonObject):
         return ServerConfig(name, problem=f"{where}: must be an object")
@@ -107,12 +108,18 @@ def read_server(name: str, entry: object, where: str, environ: Mapping[str, str]
     if (misplaced := next((key for key in ("isolation", "principals") if key in entry), None)) is not None:
         return ServerConfig(name, problem=f"{where}.{misplaced}: move this key under `toolcrib.sources.{name}`")
     try:
-        return ServerConfig(name, server=_address(entry, environ))
+        return ServerConfig(name, server=_address(entry, environ, inputs))
     except Problem as problem:
         return ServerConfig(name, problem=f"{where}.{problem}")
 
 
-def _address(entry: JsonObject, environ: Mapping[str, str]) -> McpServer:
+def _address(entry: JsonObject, environ: Mapping[str, str], inputs: Inputs) -> McpServer:
+    def check_visible(reference: Reference) -> str:
+        if reference.kind != "input":  # VS Code fills in inputs here, so files with them must work
+            return "is not allowed here, because other users of this machine can read command lines. Use `env`"
+        return inputs.wrong_with(reference)
+
+    check = inputs.wrong_with
     for key in entry.repeated:
         raise Problem(f"{key}: duplicate key")
     kind = entry.get("type")
@@ -121,22 +128,26 @@ def _address(entry: JsonObject, environ: Mapping[str, str]) -> McpServer:
         args = entry.get("args", [])
         if not isinstance(args, list):
             raise Problem("args: must be a list of strings")
-        command = expanded(entry["command"], "command", environ)
+        command = expanded(entry["command"], "command", environ, check_visible)
         if WHO in command:
             raise Problem("command: `${principal}` is not allowed in the name of the program")
+        env_file = entry.get("envFile")
         return StdioServer(
             command=command,
-            args=tuple(expanded(arg, f"args.{i}", environ) for i, arg in enumerate(cast("list[object]", args))),
-            env=expanded_members(entry.get("env"), "env", environ),
-            cwd=_folder(expanded(cwd, "cwd", environ)) if cwd else None,
+            args=tuple(
+                expanded(arg, f"args.{i}", environ, check_visible) for i, arg in enumerate(cast("list[object]", args))
+            ),
+            env=expanded_members(entry.get("env"), "env", environ, check),
+            cwd=_folder(expanded(cwd, "cwd", environ, check_visible)) if cwd else None,
+            env_file=expanded(env_file, "envFile", environ, check_visible) if env_file else None,
         )
     if "url" in entry:
-        url = expanded(entry["url"], "url", environ)
-        if not re.match(r"https?://[^/\s]", url):
+        url = expanded(entry["url"], "url", environ, check)
+        if not re.match(r"https?://[^/\s]", url) and not (references_in(url) and url.startswith("${")):
             raise Problem(f"url: `{entry['url']}` is not an http or https URL")  # before filling in, so without secrets
-        if WHO in re.split(r"[/?#]", url, maxsplit=3)[2]:
+        if any(WHO in part for part in re.split(r"[/?#]", url, maxsplit=3)[2:3]):
             raise Problem("url: `${principal}` is only allowed in the path or the query, not in the host")
-        headers = expanded_members(entry.get("headers"), "headers", environ)
+        headers = expanded_members(entry.get("headers"), "headers", environ, check)
         return HttpServer(url, headers, transport=_http_transport(kind))
     near = ((nearest(wanted, entry), wanted) for wanted in ("command", "url"))
     meant = next((f"; unknown key `{key}` (did you mean `{wanted}`?)" for key, wanted in near if key is not None), "")

@@ -16,6 +16,7 @@ from toolcrib.catalog.catalog_state import SourceEntry
 from toolcrib.catalog.intake import Intake, Judge
 from toolcrib.catalog.isolated_sources import IsolatedSources
 from toolcrib.config import ServerConfig
+from toolcrib.config.config_file import workspace_of
 from toolcrib.core import uris
 from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.core.digests import digest
@@ -23,10 +24,13 @@ from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.placeholders import unfilled
 from toolcrib.core.principal import LOCAL
 from toolcrib.crib.configured_sources import ConfiguredSources, SourceChange
+from toolcrib.secrets.secret_store import SecretStore
+from toolcrib.secrets.secret_values import SecretValues
 from toolcrib.sources.base import Condition, Source, UnavailableSource
 from toolcrib.sources.cached import CachedSource
 from toolcrib.sources.definition_cache import Definitions
 from toolcrib.sources.limited import LimitedSource
+from toolcrib.sources.mcp.filled_servers import fill_for
 from toolcrib.sources.mcp.server_spec import HttpServer, McpServer, StdioServer, address, identity
 
 if TYPE_CHECKING:
@@ -78,6 +82,7 @@ class ConfiguredServers(ConfiguredSources[_Server]):
         self._intake = intake
         self._definitions = definitions
         self._client = client
+        self._secrets = SecretStore()
         self._assembled: dict[str, _Assembled] = {}
         """The shared servers that can be started, by name."""
         self._coming: frozenset[str] = frozenset()
@@ -175,9 +180,11 @@ class ConfiguredServers(ConfiguredSources[_Server]):
             return self._client() if principal_id in {None, LOCAL.id} else NO_CLIENT
 
         definitions = self._definitions
+        marked = _marked(server, path)
         source = McpSource(
             config.name,
-            _marked(server, path),
+            marked,
+            fill=fill_for(marked, SecretValues(path, self._secrets), workspace_of(path)),
             patience=config.patience,
             stops_when_idle=definitions is not None,
             client=client,

@@ -9,6 +9,7 @@ import anyio
 from mcp.shared.exceptions import MCPError
 
 from toolcrib.core.errors import SourceUnavailable, ToolcribError, ToolFailed
+from toolcrib.core.placeholders import Problem
 from toolcrib.sources.base import Listing
 from toolcrib.sources.mcp.connection import Connection
 from toolcrib.sources.mcp.exchanges import Verbosity
@@ -73,9 +74,9 @@ class Attempt:
         if told := " / ".join(telling(lines)):
             heard.append(f"It wrote: {told}")
         way_out = remedy(self.server, cause, lines)
-        return unavailable(
-            self.name, what, error, retryable=retryable, heard=heard, remedy=way_out, hidden=self.secrets.hidden
-        )
+        # A `Problem` contains no values, and it names a file that can also be the value of a variable.
+        hidden = str if isinstance(cause, Problem) else self.secrets.hidden
+        return unavailable(self.name, what, error, retryable=retryable, heard=heard, remedy=way_out, hidden=hidden)
 
     def refused(self, connection: Connection, what: str, error: MCPError) -> ToolcribError:
         """Return what `error` means for a request. `what` says what the server did, if the error is the server's own.

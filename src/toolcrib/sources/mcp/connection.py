@@ -343,13 +343,15 @@ async def connect(
     asking: RequestHandlers,
     on_log: OnLog = _unheard,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
+    secrets: Secrets | None = None,
 ) -> AsyncGenerator[Connection]:
     """Start or reach `server`, negotiate a protocol era, and stay connected for the block.
 
     An answer of more than `max_message_bytes` is not read, and only that request fails.
 
     What the server says outside the protocol goes to `said`: its standard error, or its HTTP error statuses. `asking`
-    answers the server's requests, and `on_log` takes its log messages.
+    answers the server's requests, and `on_log` takes its log messages. `secrets` are hidden in its errors; the default
+    is the values in `env` and `headers`.
 
     Raises:
         OSError, MCPError, httpx2.HTTPError: the transport or the handshake failed, alone or in an exception group.
@@ -363,7 +365,7 @@ async def connect(
             writing,
             outcomes=outcomes,
             health=health,
-            secrets=Secrets(server),
+            secrets=secrets or Secrets(server),
             max_message_bytes=max_message_bytes,
             on_log=on_log,
             over_http=isinstance(server, HttpServer),

@@ -21,8 +21,10 @@ from pydantic import ValidationError
 
 from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.core.errors import SourceUnavailable, StaleExpansion, ToolcribError, ToolFailed
+from toolcrib.core.placeholders import Problem
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
+from toolcrib.core.threads import apart
 from toolcrib.core.tools import Tool
 from toolcrib.sources.base import FetchMethod, Listing, ProgressListener
 from toolcrib.sources.mcp.asking import RequestHandlers
@@ -30,6 +32,7 @@ from toolcrib.sources.mcp.attempt import Attempt
 from toolcrib.sources.mcp.breaker import LIVED_S, Breaker
 from toolcrib.sources.mcp.connection import CAPABILITIES, WHOLE, Connection, connect
 from toolcrib.sources.mcp.exchanges import Exchanges, Verbosity
+from toolcrib.sources.mcp.filled_servers import Fill
 from toolcrib.sources.mcp.listing import LateExtras, WholeResult, WireRequest, list_all
 from toolcrib.sources.mcp.refused_requests import MAX_MESSAGE_BYTES
 from toolcrib.sources.mcp.server_failures import bottom, in_one_line
@@ -49,13 +52,16 @@ class McpSource:
         name: str,
         server: AnyServer,
         *,
+        fill: Fill | None = None,
         patience: Patience = DEFAULT_PATIENCE,
         stops_when_idle: bool = False,
         client: Callable[[], Client] = lambda: NO_CLIENT,
         now: Callable[[], float] = time.monotonic,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
-        """`client` returns the client that the server may ask while no call is running.
+        """`fill` returns `server` with its stored values. It is called in a thread before each start.
+
+        `client` returns the client that the server may ask while no call is running.
 
         `now` is the clock, in seconds, that decides when a failed server is retried. An answer of more than
         `max_message_bytes` (of JSON) is not read, and only that request fails.
@@ -69,7 +75,7 @@ class McpSource:
         self._calls = 0
         """The number of running calls."""
         self.server = server
-        self._secrets = Secrets(server)
+        self._fill = fill
         self._patience = patience
         self._max_message_bytes = max_message_bytes
         self._stack = AsyncExitStack()
@@ -293,7 +299,8 @@ class McpSource:
             in_background=self._in_background,
             came=self._note_change,
         )
-        return Attempt(self._name, self.breaker.mark, Verbosity(self._name), extras, self.server, self._secrets)
+        secrets = Secrets(self.server)
+        return Attempt(self._name, self.breaker.mark, Verbosity(self._name), extras, self.server, secrets)
 
     async def _reconnected(self) -> Connection:
         async with self.breaker.admitting():
@@ -307,14 +314,16 @@ class McpSource:
         asking = RequestHandlers(self._client().capabilities, self._exchanges.ask)
         try:
             with anyio.move_on_after(start_s) as start:
+                server = await self._filled(attempt)
                 async with connect(
-                    self.server,
+                    server,
                     on_message,
                     attempt.said,
                     call_timeout_s=self._patience.call_s,
                     asking=asking,
                     on_log=self._exchanges.log,
                     max_message_bytes=self._max_message_bytes,
+                    secrets=attempt.secrets,
                 ) as connection:
                     start.deadline = math.inf
                     # Before any call, because a server that came back may offer something different.
@@ -331,10 +340,12 @@ class McpSource:
         except Exception as error:  # noqa: BLE001  a failing server must not affect anything else
             cause = bottom(error)
             if attempt.connection is not None:
-                broke = self._secrets.hidden(in_one_line(cause))
+                broke = attempt.secrets.hidden(in_one_line(cause))
                 logger.info("source %s: the connection failed: %s", self._name, broke)
             elif isinstance(cause, TimeoutError):
                 attempt.failure = attempt.unavailable(self._slow_listing, error)
+            elif isinstance(cause, Problem):  # only the owner can fix it
+                attempt.failure = attempt.unavailable("could not start or connect", cause, retryable=False)
             else:
                 attempt.failure = attempt.unavailable("could not start or connect", cause)
         finally:
@@ -344,6 +355,18 @@ class McpSource:
             if attempt.failure is not None:
                 self.breaker.failed(attempt.failure, attempt.mark, died=False)
             attempt.settled.set()
+
+    async def _filled(self, attempt: Attempt) -> AnyServer:
+        """Return the server with its stored values, and hide these values in everything that the attempt tells.
+
+        Raises:
+            Problem: a value is missing.
+        """
+        if self._fill is None:
+            return self.server
+        filled = await apart(self._fill)  # the system's keyring may wait for a person
+        attempt.server, attempt.secrets = filled.server, Secrets(filled.server, filled.values)
+        return filled.server
 
     def _note_end(self, attempt: Attempt) -> None:
         """Count the end of a connection as a failure of its server, unless we ended it."""

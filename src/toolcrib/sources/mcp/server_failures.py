@@ -12,6 +12,7 @@ import httpx2
 from pydantic import ValidationError
 
 from toolcrib.core.errors import SourceUnavailable
+from toolcrib.core.placeholders import Problem
 from toolcrib.core.uris import shown
 from toolcrib.sources.mcp.refused_requests import Closed, Refusal, RequestRefused
 from toolcrib.sources.mcp.server_spec import AnyServer, HttpServer, StdioServer
@@ -117,6 +118,8 @@ def remedy(server: AnyServer, cause: BaseException | None, lines: Sequence[str])
     """Return what the server's owner can do, as sentences; empty if that is unknown. `lines` are the server's
     output."""
     match cause, server:
+        case Problem(remedy=told), _:
+            return told
         case RequestRefused(refusal=refusal), HttpServer():
             return _for_http(refusal, server)
         case httpx2.ConnectError(), HttpServer():

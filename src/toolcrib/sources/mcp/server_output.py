@@ -10,10 +10,12 @@ import re
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any, TextIO, cast
 
 import anyio
 
+from toolcrib.core.placeholders import references_in
 from toolcrib.sources.mcp.server_spec import AnyServer, HttpServer, StdioServer
 
 SHORTEST = 6
@@ -24,8 +26,11 @@ class Secrets:
     """The values of a server's `env` and `headers`. All values count, because a name seldom shows whether its value is
     secret."""
 
-    def __init__(self, server: AnyServer) -> None:
-        self._names = {value: name for name, value in _values(server) if len(value) >= SHORTEST}
+    def __init__(self, server: AnyServer, filled_in: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`filled_in` are values in other places, by the names that replace them."""
+        values = (*filled_in.items(), *_values(server))
+        # A reference that is not filled in is no secret, and errors name it.
+        self._names = {value: name for name, value in values if len(value) >= SHORTEST and not references_in(value)}
         # Longest first, because one value may contain a shorter one.
         longest_first = sorted(self._names, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None

@@ -19,6 +19,8 @@ class StdioServer:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     """Variables that are added to the few that the program inherits (see `toolcrib.sources.environment`)."""
     cwd: Path | None = None
+    env_file: str | None = None
+    """The path of a file with more variables, which is read when the program starts. `env` takes precedence."""
 
     def __str__(self) -> str:
         return " ".join((self.command, *self.args))
@@ -57,10 +59,13 @@ AnyServer = McpServer | CarriedServer
 
 def address(server: AnyServer) -> dict[str, Any]:
     """Return everything that identifies the server and its settings, as a JSON value, including secrets in `env` and
-    `headers`."""
+    `headers` that the configuration contains. References to stored secrets stay references."""
     if isinstance(server, CarriedServer):
         return identity(server)
-    return {key: str(value) if isinstance(value, Path) else value for key, value in asdict(server).items()}
+    said = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(server).items()}
+    if said.get("env_file", "") is None:  # keys of definitions that are cached already do not have it
+        del said["env_file"]
+    return said
 
 
 def identity(server: AnyServer) -> dict[str, Any]:
@@ -74,6 +79,14 @@ def identity(server: AnyServer) -> dict[str, Any]:
     if isinstance(server, CarriedServer):
         return {"acp": server.server_id}
     return {"url": server.url}
+
+
+def texts_of(server: McpServer) -> tuple[str, ...]:
+    """Return all strings of a server that can contain references to stored values."""
+    if isinstance(server, HttpServer):
+        return (server.url, *server.headers.values())
+    rest = (str(each) for each in (server.cwd, server.env_file) if each is not None)
+    return (server.command, *server.args, *server.env.values(), *rest)
 
 
 @dataclass(frozen=True, slots=True)
