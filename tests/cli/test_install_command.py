@@ -150,13 +150,70 @@ def test_keep_leaves_the_servers_in_the_client(home: Home) -> None:
 
 
 def test_servers_that_cannot_be_moved_stay_and_are_named_with_a_reason(home: Home) -> None:
-    key = {"command": "x", "env": {"KEY": "${input:key}"}}
-    home.write("vscode", git=GIT, search=key, linear={"type": "http", "url": "https://mcp.linear.example/mcp"})
+    key = {"command": "x", "env": {"KEY": "${command:key}"}}
+    home.write("vscode", git=GIT, search=key, boxed={"command": "x", "sandbox": {}})
     told = said(install("vscode", "--yes"))
-    assert "search: `${input:key}` means something different in VS Code than in Toolcrib" in told
-    assert "linear: it has no credentials" in told
-    assert [*home.servers("vscode")] == ["search", "linear", "toolcrib"]
+    assert "search: `${command:key}` means something different in VS Code than in Toolcrib" in told
+    assert "boxed: Toolcrib does not support `sandbox`" in told
+    assert [*home.servers("vscode")] == ["search", "boxed", "toolcrib"]
     assert home.served == {"git": GIT}
+
+
+INPUT = {"type": "promptString", "id": "key", "description": "The key", "password": True}
+
+
+def write_with_inputs(home: Home, *inputs: object, **servers: object) -> None:
+    home.file("vscode").write_text(json.dumps({"servers": servers, "inputs": list(inputs)}))
+
+
+def test_servers_with_inputs_are_moved_with_the_inputs_and_the_command_says_how_to_set_them(home: Home) -> None:
+    search = {"command": "x", "env": {"KEY": "${input:key}"}}
+    other = {"type": "promptString", "id": "other"}
+    write_with_inputs(home, INPUT, other, search=search)
+    before = home.file("vscode").read_bytes()
+    told = said(install("vscode", "--yes"))
+    assert "Toolcrib cannot read the values that you entered in VS Code. It will ask you once for: key." in told
+    assert f"toolcrib secret set key --config {home.config}" in told
+    assert home.served == {"search": search}
+    assert json.loads(home.config.read_text())["inputs"] == [INPUT]
+    assert json.loads(home.file("vscode").read_text())["inputs"] == [INPUT, other]
+    assert read_config(home.config).servers[0].problem is None
+    install("vscode", "--undo", "--yes")
+    assert home.file("vscode").read_bytes() == before
+    assert not home.config.exists()
+
+
+def test_inputs_that_the_configuration_has_are_kept(home: Home) -> None:
+    home.config.parent.mkdir(parents=True, exist_ok=True)
+    there = [{"type": "promptString", "id": "mine"}, "odd", INPUT]
+    home.config.write_text(json.dumps({"mcpServers": {}, "inputs": there}))
+    write_with_inputs(home, INPUT, {**INPUT, "id": "new"}, search={"command": "${input:key}", "args": ["${input:new}"]})
+    install("vscode", "--yes")
+    assert json.loads(home.config.read_text())["inputs"] == [*there, {**INPUT, "id": "new"}]
+
+
+def test_a_server_whose_input_means_something_different_behind_toolcrib_stays(home: Home) -> None:
+    home.config.parent.mkdir(parents=True, exist_ok=True)
+    home.config.write_text(json.dumps({"mcpServers": {}, "inputs": [{**INPUT, "description": "Another"}]}))
+    write_with_inputs(home, INPUT, search={"command": "x", "env": {"KEY": "${input:key}"}}, git=GIT)
+    assert "search: a different input `key` already exists in" in said(install("vscode", "--yes"))
+    assert [*home.servers("vscode")] == ["search", "toolcrib"]
+    assert home.served == {"git": GIT}
+
+
+def test_servers_that_may_need_a_sign_in_are_moved_and_the_command_offers_to_sign_in(home: Home) -> None:
+    linear = {"type": "http", "url": "https://mcp.linear.example/mcp"}
+    home.write("claude-code", git=GIT, linear=linear)
+    told = said(install("claude-code", "--yes"))
+    assert "they may need a new sign-in: linear." in told
+    assert f"toolcrib login linear -c {home.config}" in told
+    assert home.served == {"git": GIT, "linear": linear}
+
+
+def test_inputs_and_sign_ins_are_in_the_json(home: Home) -> None:
+    write_with_inputs(home, INPUT, search={"command": "${input:key}"}, linear={"url": "https://mcp.example/mcp"})
+    found = install("vscode", "--dry-run", "--json").json
+    assert (found["inputs"], found["sign_ins"], found["kept"]) == (["key"], ["linear"], [])
 
 
 def test_variables_of_moved_servers_are_passed_to_the_gateway(home: Home) -> None:

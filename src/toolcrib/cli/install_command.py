@@ -22,6 +22,7 @@ from toolcrib.cli.clients.known_clients import CLIENTS, NAME, KnownClient, Scope
 from toolcrib.cli.options import FILE, is_typed, json_option, yes_option
 from toolcrib.cli.terminal_output import Confirmation, escape, fail, plain, print_json, stderr, stdout
 from toolcrib.core.errors import ToolcribError
+from toolcrib.secrets.secret_values import set_command
 
 _STYLES = {"+++": "bold", "---": "bold", "+": "green", "-": "red", "@": "cyan"}
 
@@ -69,7 +70,7 @@ def install(
     CLIENT is claude-code, claude-desktop, cursor, vscode or zed.
 
     Shows the exact change, asks for confirmation, and saves a backup. Servers that only the client can start are not
-    moved, and the command says why.
+    moved, and the command says why. It also says which servers need a value or a sign-in from you.
     """
     known = CLIENTS[client]
     chosen = Scope(scope) if scope is not None else next(iter(known.places))
@@ -154,7 +155,7 @@ def _install(
     if confirmation.as_json:
         print_json(_wire(found, plan, sharers, written=written, backup=record.folder if record is not None else None))
     elif written:
-        _conclude(found)
+        _conclude(found, plan)
     if not written:
         confirmation.end_unwritten()
 
@@ -229,6 +230,16 @@ def _remark(found: Survey, plan: InstallPlan, sharers: Sequence[SharingClient]) 
         _bullet(
             "Moved servers receive PATH, HOME and similar variables. List any other variable in the server's `env`."
         )
+    if plan.inputs:
+        _bullet(
+            f"Toolcrib cannot read the values that you entered in {title}. It will ask you once for: "
+            f"{', '.join(plan.inputs)}."
+        )
+    if plan.sign_ins:
+        _bullet(
+            f"Toolcrib cannot use a sign-in of {title}. These servers have no credentials in the file, so they may need"
+            f" a new sign-in: {', '.join(plan.sign_ins)}."
+        )
     if found.replaced_gateway is not None:
         _bullet(f"{title} will no longer use the gateway at {found.replaced_gateway}.")
     if others := [name for name in plan.serves if name not in plan.moved]:
@@ -267,12 +278,15 @@ def _remark_undoing(client: KnownClient, found: UndoPlan) -> None:
         _bullet(remark)
 
 
-def _conclude(found: Survey) -> None:
+def _conclude(found: Survey, plan: InstallPlan) -> None:
+    config = quote(str(found.config))
     scope = f" --scope {found.scope}" if found.scope is not Scope.USER else ""
     stdout.print("Done. The previous files were saved.")
     for what, command in (
-        ("Check the servers:", f"toolcrib doctor {quote(str(found.config))}"),
-        ("See what it saves:", f"toolcrib worth-it {quote(str(found.config))}"),
+        *(("Enter a value:", set_command(each, found.config)) for each in plan.inputs),
+        *(("Sign in if needed:", f"toolcrib login {quote(each)} -c {config}") for each in plan.sign_ins),
+        ("Check the servers:", f"toolcrib doctor {config}"),
+        ("See what it saves:", f"toolcrib worth-it {config}"),
         ("Apply the change:", found.client.takes_effect),
         ("Undo it:", f"toolcrib install {found.client.name}{scope} --undo"),
     ):
@@ -321,6 +335,8 @@ def _wire(
         "config": str(found.config),
         "shared_with": [_sharer_wire(each) for each in sharers],
         "moved": list(plan.moved),
+        "inputs": list(plan.inputs),
+        "sign_ins": list(plan.sign_ins),
         "kept": [{"name": kept.name, "reason": kept.reason} for kept in found.kept],
         "changes": [_change_wire(edit.change) for edit in plan.edits],
         "written": written,

@@ -11,7 +11,9 @@ from toolcrib.cli.clients.known_clients import CLIENTS
 from toolcrib.cli.clients.server_entries import (
     Serving,
     gateway_entry,
+    inputs_of,
     is_toolcrib,
+    may_need_sign_in,
     reaches_shared,
     same_server,
     serving,
@@ -96,11 +98,46 @@ def why_not(client: str, entry: object) -> str | None:
         ("cursor", {"url": "http://127.0.0.1:3845/mcp"}),
         ("cursor", {"url": "https://example.com/mcp?key=k"}),
         ("vscode", {"type": "stdio", "command": "x", "cwd": "/tmp", "gallery": "https://g", "version": "1"}),
+        ("vscode", {"command": "x", "args": ["${userHome}${pathSeparator}x"], "envFile": "${userHome}/.env"}),
+        ("cursor", {"command": "x", "envFile": "${env:HOME}/.env"}),
+        ("claude-code", {"type": "http", "url": "https://example.com/mcp"}),
         ("zed", {"source": "custom", "enabled": False, "command": "x", "args": [], "env": {}}),
     ],
 )
 def test_a_server_with_the_same_meaning_in_toolcrib_can_be_moved(client: str, entry: dict[str, Any]) -> None:
     assert why_not(client, entry) is None
+
+
+def test_a_server_with_inputs_can_be_moved_if_toolcrib_can_ask_for_them() -> None:
+    entry = {"command": "x", "env": {"K": "${input:key}"}}
+    for given, reason in (("promptString", None), ("command", "env.K: `${input:key}` runs a command of VS Code")):
+        inputs = [{"type": given, "id": "key", "command": "x"}]
+        found = why_not_movable(CLIENTS["vscode"], "git", entry, json.dumps(entry), inputs=inputs)
+        assert found is None if reason is None else (found or "").startswith(reason)
+    assert inputs_of(entry) == ["key"]
+
+
+def test_the_folder_of_a_project_can_be_named_in_a_file_of_the_same_project() -> None:
+    entry = {"command": "${workspaceFolder}/x", "envFile": "${workspaceFolder}/.env"}
+    for client in ("vscode", "cursor"):
+        assert why_not_movable(CLIENTS[client], "git", entry, json.dumps(entry), keeps_workspace=True) is None
+        assert variables(entry) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "may"),
+    [
+        ({"url": "https://example.com/mcp"}, True),
+        ({"type": "http", "url": "https://[oops/mcp", "headers": {}}, True),
+        ({"url": "https://example.com/mcp", "headers": {"A": "b"}}, False),
+        ({"url": "https://example.com/mcp?key=k"}, False),
+        ({"url": "http://127.0.0.1:3845/mcp"}, False),
+        ({"command": "x", "url": "https://example.com/mcp"}, False),
+        (7, False),
+    ],
+)
+def test_a_remote_server_without_credentials_may_need_a_sign_in(entry: object, may: bool) -> None:
+    assert may_need_sign_in(entry) is may
 
 
 @pytest.mark.parametrize(
@@ -109,14 +146,18 @@ def test_a_server_with_the_same_meaning_in_toolcrib_can_be_moved(client: str, en
         ("cursor", 7, "the entry is not an object"),
         ("cursor", {}, "the server needs either `command` or `url`"),
         ("cursor", started("toolcrib", "serve", "/m.json"), "it is Toolcrib itself"),
-        ("vscode", {"command": "x", "env": {"K": "${input:key}"}}, "`${input:key}` means something different"),
-        ("vscode", {"command": "x", "args": ["${workspaceFolder}"]}, "`${workspaceFolder}` means something different"),
+        ("vscode", {"command": "x", "env": {"K": "${input:key}"}}, "`${input:key}` is not defined under `inputs`"),
+        ("cursor", {"command": "x", "env": {"K": "${input:key}"}}, "`${input:key}` means something different"),
+        ("vscode", {"command": "x", "env": {"K": "${command:key}"}}, "`${command:key}` means something different"),
+        ("vscode", {"command": "x", "args": ["${workspaceFolder}"]}, "only VS Code knows which project"),
+        ("claude-code", {"command": "x", "args": ["${keyring:a}"]}, "`${keyring:a}` means something different"),
         (
             "vscode",
             {"command": "x", "env": {"K": "${K}"}},
             "`${K}` means something different in VS Code than in Toolcrib",
         ),
-        ("vscode", {"command": "x", "envFile": ".env"}, "Toolcrib does not support `envFile`"),
+        ("vscode", {"command": "x", "envFile": ".env"}, "only VS Code knows where its `envFile` is"),
+        ("claude-code", {"command": "x", "envFile": "/.env"}, "Toolcrib does not support `envFile`"),
         (
             "vscode",
             {"command": "x", "sandbox": {}, "sandboxEnabled": True},
@@ -130,8 +171,6 @@ def test_a_server_with_the_same_meaning_in_toolcrib_can_be_moved(client: str, en
         ("claude-code", {"command": "x", "args": ["${env:A}"]}, "`${env:A}` means something different"),
         ("claude-code", {"command": "x", "args": ["${A:-${B}}"]}, "means something different"),
         ("claude-code", {"type": "ws", "url": "https://e.com", "headers": {"A": "b"}}, "type: `ws` is not a transport"),
-        ("claude-code", {"type": "http", "url": "https://e.com/mcp"}, "Claude Code may have signed in to it"),
-        ("claude-code", {"type": "http", "url": "https://[oops/mcp"}, "may have signed in to it"),
         ("claude-desktop", {"command": "npx", "args": ["Authorization:${AUTH}"], "env": {"AUTH": "s"}}, "`${AUTH}`"),
         ("claude-desktop", {"url": "https://e.com/mcp", "headers": {"A": "b"}}, "does not support `url` and `headers`"),
         ("zed", {"settings": {}}, "does not support `settings`"),

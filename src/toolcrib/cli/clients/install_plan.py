@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from toolcrib.cli.clients.file_changes import PRIVATE, FileChange, FileSnapshot, check_writable, read
 from toolcrib.cli.clients.jsonc_document import JsoncDocument, MalformedJson, dump, members_of
@@ -21,7 +21,9 @@ from toolcrib.cli.clients.known_clients import (
 )
 from toolcrib.cli.clients.server_entries import (
     gateway_entry,
+    inputs_of,
     is_toolcrib,
+    may_need_sign_in,
     reaches_shared,
     same_server,
     served_file,
@@ -30,7 +32,9 @@ from toolcrib.cli.clients.server_entries import (
     why_not_movable,
 )
 from toolcrib.config import SERVER_KEYS, parse_config
+from toolcrib.config.config_file import workspace_of
 from toolcrib.core.errors import InvalidConfig
+from toolcrib.core.json_settings import errors_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,11 @@ class InstallPlan:
     """The names of all servers in the gateway's configuration after the change."""
     unset: tuple[str, ...] = ()
     """Variables that the servers need, but that the client cannot be told to pass on."""
+    inputs: tuple[str, ...] = ()
+    """The ids of the inputs that the moved servers need. Toolcrib asks for them, because it cannot read the client's
+    answers."""
+    sign_ins: tuple[str, ...] = ()
+    """The moved servers that may need a sign-in. Toolcrib cannot use the client's sign-in."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +140,21 @@ class Survey:
         unset = tuple(name for name in passed if name not in entry.get("env", {}))
         before = _servers(self.config_document)
         arriving = tuple(name for name in moved if name not in before)
-        return InstallPlan(tuple(edits), moved, arriving, tuple(servers), unset)
+        entries = self._entries(moved)
+        return InstallPlan(
+            tuple(edits),
+            moved,
+            arriving,
+            tuple(servers),
+            unset,
+            inputs=tuple(dict.fromkeys(each for entry in entries.values() for each in inputs_of(entry))),
+            sign_ins=tuple(name for name, entry in entries.items() if may_need_sign_in(entry)),
+        )
+
+    def _entries(self, names: Sequence[str]) -> Mapping[str, Any]:
+        """Return the client's entries of these servers."""
+        entries = self.document.at(self.section) or {}
+        return {name: entries[name] for name in names}
 
     def _config_with(self, moved: Sequence[str]) -> JsoncDocument:
         """Return the gateway's configuration with the `moved` servers."""
@@ -142,6 +165,14 @@ class Survey:
                 raise InvalidConfig(f"{self.config}: file not found, and there are no servers to move into it")
             return JsoncDocument(f'{{\n  "{SERVER_KEYS[0]}": {{}}\n}}\n')
         config = _edited(self.config_file, self.config_document, (_server_key(self.config_document),), arriving)
+        there = _inputs(self.config_document)
+        needed = {each for entry in self._entries(moved).values() for each in inputs_of(entry)} - there.keys()
+        if needed:
+            inputs = [
+                *_input_list(self.config_document),
+                *(each for key, each in _inputs(self.document).items() if key in needed),
+            ]
+            config = _edited(self.config_file, config, (), {"inputs": dump(inputs)})
         parse_config(config.text, self.config)
         return config
 
@@ -215,13 +246,24 @@ def survey(
         )
     reference = client.project.reference_to(file.path, config) if scope is Scope.PROJECT and client.project else None
     off = client.switched_off(document.value)
+    inputs: Mapping[str, Any] = {}
+    other_inputs: set[str] = set()
+    if client.asks_for_inputs:
+        with errors_at(f"{file.path}: "):
+            inputs = _inputs(document)
+        with errors_at(f"{config}: "):
+            others = _inputs(config_document)
+        other_inputs = {each for each in inputs if each in others and others[each] != inputs[each]}
+    keeps_workspace = scope is Scope.PROJECT and workspace_of(config) == workspace_of(file.path)
     movable: list[str] = []
     kept: list[_UnmovedServer] = []
     for label, entry in entries.items():
         if label == name:
             continue
         raw = document.raw((*section, label)) or ""
-        reason = why_not_movable(client, label, entry, raw)
+        reason = why_not_movable(client, label, entry, raw, inputs=[*inputs.values()], keeps_workspace=keeps_workspace)
+        if reason is None and (other := other_inputs.intersection(inputs_of(entry))):
+            reason = f"a different input `{min(other)}` already exists in {config}"
         if reason is None and label in off:
             reason = f"it is disabled for a project in {client.title}, and Toolcrib cannot do that per project"
         if reason is None and label in taken and not same_server(taken[label], entry):
@@ -348,6 +390,24 @@ def _at(file: FileSnapshot, document: JsoncDocument, section: Sequence[str]) -> 
 def _server_key(document: JsoncDocument) -> str:
     """Return the key that holds the servers of a gateway's configuration, now or after the change."""
     return next((key for key in SERVER_KEYS if key in document.value), SERVER_KEYS[0])
+
+
+def _inputs(document: JsoncDocument) -> Mapping[str, Any]:
+    """Return the entries of `inputs` by their ids. Entries without an id are left out."""
+    found = map(members_of, _input_list(document))
+    return {str(each["id"]): each for each in found if each is not None and "id" in each}
+
+
+def _input_list(document: JsoncDocument) -> list[object]:
+    """Return the list `inputs`.
+
+    Raises:
+        InvalidConfig: it is not a list.
+    """
+    given = document.value.get("inputs")
+    if given is not None and not isinstance(given, list):
+        raise InvalidConfig("inputs: must be a list of objects")
+    return cast("list[object]", given or [])
 
 
 def _servers(document: JsoncDocument) -> Mapping[str, Any]:

@@ -160,6 +160,10 @@ class KnownClient:
     """What a person does to apply a change."""
     writes_type: bool = False
     """Whether entries contain `"type": "stdio"`."""
+    fills_editor_variables: bool = False
+    """Whether the client fills in `EDITOR_VARIABLES`, such as `${workspaceFolder}`."""
+    asks_for_inputs: bool = False
+    """Whether the client's file has `inputs`, as in VS Code."""
     expands_home: bool = False
     """Whether the client expands `~` in a command and its arguments, and adds to PATH instead of replacing it."""
     switched_off: Callable[[Mapping[str, Any]], frozenset[str]] = lambda _: frozenset()
@@ -290,10 +294,11 @@ CLIENTS: Mapping[str, KnownClient] = {
                 Scope.USER: _in_folder(lambda s: s.home / ".cursor", "mcp.json", "mcpServers"),
                 Scope.PROJECT: lambda s: _CURSOR_PROJECT.place(s, "mcpServers"),
             },
-            keys=_ANY,
+            keys=_ANY | {"envFile"},
             fills=_ENV,
             passes="${env:%s}",
             takes_effect="reload the window of Cursor",
+            fills_editor_variables=True,
             project=_CURSOR_PROJECT,
         ),
         KnownClient(
@@ -304,11 +309,13 @@ CLIENTS: Mapping[str, KnownClient] = {
                 Scope.PROJECT: lambda s: _VSCODE_PROJECT.place(s, "servers"),
             },
             # `gallery` and `version` only say where an entry was installed from.
-            keys=_ANY | {"cwd", "gallery", "version"},
+            keys=_ANY | {"cwd", "envFile", "gallery", "version"},
             fills=_ENV,
             passes="${env:%s}",
             takes_effect="run `MCP: List Servers` in VS Code and start toolcrib",
             writes_type=True,
+            fills_editor_variables=True,
+            asks_for_inputs=True,
             expands_home=True,
             project=_VSCODE_PROJECT,
         ),

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from toolcrib.cli.clients.jsonc_document import dump, members_of
 from toolcrib.cli.clients.known_clients import NAME, KnownClient, Scope
 from toolcrib.config import OUR_KEY, parse_config
+from toolcrib.config.config_file import EDITOR_VARIABLES
+from toolcrib.core.placeholders import references_in
 
 _TAKES_A_VALUE = frozenset({"--http", "--cache", "--operations"})
 """Options of `toolcrib serve` that take a value."""
@@ -92,10 +94,19 @@ def reaches_shared(entry: object) -> bool:
     return parts.hostname in _LOOPBACK and parts.path.rstrip("/") == "/mcp"
 
 
-def why_not_movable(client: KnownClient, name: str, entry: object, raw: str) -> str | None:
+def why_not_movable(
+    client: KnownClient,
+    name: str,
+    entry: object,
+    raw: str,
+    *,
+    inputs: object = (),
+    keeps_workspace: bool = False,
+) -> str | None:
     """Return why a server cannot be moved, as part of a sentence. None if Toolcrib can take it over.
 
-    `raw` is the text of the entry, in which duplicate keys are visible.
+    `raw` is the text of the entry, in which duplicate keys are visible. `inputs` are those of the client's file.
+    `keeps_workspace`: the server would be moved to a file of the same project.
     """
     members = members_of(entry)
     if members is None:
@@ -106,24 +117,51 @@ def why_not_movable(client: KnownClient, name: str, entry: object, raw: str) -> 
         return f"Toolcrib does not support {_listed(unknown)}"
     for text in strings_in(members):
         for placeholder in _PLACEHOLDER.findall(text):
-            if client.fills is None or not client.fills.fullmatch(placeholder):
-                return f"`{placeholder}` means something different in {client.title} than in Toolcrib"
+            if (reason := _why_not_fillable(client, placeholder, keeps_workspace=keeps_workspace)) is not None:
+                return reason
+    env_file = members.get("envFile")
+    if isinstance(env_file, str) and not env_file.startswith("${") and not Path(env_file).is_absolute():
+        return f"only {client.title} knows where its `envFile` is, because the path is relative"
     if client.expands_home:
         if any(word.startswith("~") for word in _words(entry)):
             return f"only {client.title} expands `~` in a command"
         if any(key.upper() == "PATH" for key in members_of(members.get("env")) or {}):
             return f"{client.title} adds to its PATH, but Toolcrib would replace it"
     # Without plugins: listing them takes long, and they do not matter here.
-    document = f'{{"mcpServers": {{{dump(name)}: {raw}}}, "{OUR_KEY}": {{"plugins": false}}}}'
+    document = f'{{"mcpServers": {{{dump(name)}: {raw}}}, "inputs": {dump(inputs)}, "{OUR_KEY}": {{"plugins": false}}}}'
     (server,) = parse_config(document, Path(name), _EveryVariable()).servers
-    if server.problem is not None:
-        return server.problem.removeprefix(f"mcpServers.{name}.")
-    if "url" in members and "command" not in members and _may_be_signed_in(members):
-        return (
-            f"it has no credentials in the file; {client.title} may have signed in to it, and Toolcrib cannot reuse "
-            "that sign-in"
-        )
-    return None
+    return None if server.problem is None else server.problem.removeprefix(f"mcpServers.{name}.")
+
+
+def _why_not_fillable(client: KnownClient, placeholder: str, *, keeps_workspace: bool) -> str | None:
+    """Return why Toolcrib would not fill in a placeholder as the client does, as part of a sentence."""
+    if client.fills is not None and client.fills.fullmatch(placeholder):
+        return None
+    if client.asks_for_inputs and any(each.kind == "input" for each in references_in(placeholder)):
+        return None  # whether it is defined is checked together with the whole entry
+    if client.fills_editor_variables and (variable := placeholder[2:-1]) in EDITOR_VARIABLES:
+        if keeps_workspace or not variable.startswith("workspace"):
+            return None
+        return f"only {client.title} knows which project `{placeholder}` means"
+    return f"`{placeholder}` means something different in {client.title} than in Toolcrib"
+
+
+def inputs_of(entry: object) -> list[str]:
+    """Return the ids of the inputs that an entry refers to, in order."""
+    texts = strings_in(members_of(entry) or {})
+    return [*dict.fromkeys(each.name for text in texts for each in references_in(text) if each.kind == "input")]
+
+
+def may_need_sign_in(entry: object) -> bool:
+    """Return whether the client may have signed in to this server: remote, without headers and without a query."""
+    members = members_of(entry) or {}
+    if "command" in members or "url" not in members or members.get("headers"):
+        return False
+    try:
+        parts = urlsplit(str(members["url"]))
+    except ValueError:
+        return True
+    return parts.hostname not in _LOOPBACK and not parts.query
 
 
 def same_server(one: object, other: object) -> bool:
@@ -135,7 +173,7 @@ def variables(entry: object) -> list[str]:
     """Return the environment variables that an entry refers to, in order, except those that are always set."""
     texts = strings_in(members_of(entry) or {})
     found = dict.fromkeys(name for text in texts for name in _VARIABLE.findall(text))
-    return [name for name in found if name not in EVERYWHERE]
+    return [name for name in found if name not in EVERYWHERE | EDITOR_VARIABLES]
 
 
 def gateway_entry(client: KnownClient, command: Sequence[str], passed: Sequence[str], old: object) -> dict[str, Any]:
@@ -197,17 +235,6 @@ def _meaning(entry: object) -> object:
         return entry
     said = {k: v for k, v in members.items() if k not in _LABELS and not any(v == usual for usual in _USUAL.get(k, ()))}
     return json.loads(json.dumps(said).replace("${env:", "${"))
-
-
-def _may_be_signed_in(members: Mapping[str, Any]) -> bool:
-    """Return whether the client may have signed in to this server: remote, without headers and without a query."""
-    if members.get("headers"):
-        return False
-    try:
-        parts = urlsplit(str(members["url"]))
-    except ValueError:
-        return True
-    return parts.hostname not in _LOOPBACK and not parts.query
 
 
 def _is_toolcrib(word: str) -> bool:
