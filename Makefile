@@ -74,7 +74,7 @@ docs: .venv/ready  ## Write what the documentation has from the code
 	$(BIN)/python -m tests.docs.generate
 
 # What benchmarks share, and those that fetch some gigabytes of other people's servers, or torch.
-APART := $(patsubst %,benchmarks/%.py,catalog costly load servers rankers refusal learning real_servers export_minilm)
+APART := $(patsubst %,benchmarks/%.py,catalog costly load servers rankers refusal calibration learning real_servers export_minilm)
 
 bench: .venv/bench-ready  ## Run the benchmarks; each prints one JSON object
 	@for script in $(filter-out $(APART),$(wildcard benchmarks/*.py)); do echo "$$script" >&2; $(BIN)/python "$$script" || exit 1; done

@@ -21,7 +21,9 @@ from toolcrib.search.index.history import History
 from toolcrib.search.index.index import Index
 from toolcrib.search.index.meaning import Understood, Vectors
 from toolcrib.search.index.query import Query
-from toolcrib.search.index.ranking import Knowledge
+from toolcrib.search.index.ranking import Knowledge, Standing, rank
+from toolcrib.search.index.segment import Part
+from toolcrib.search.index.signals import Layout
 from toolcrib.search.index.weights import SIGNALS, WEIGHTS, Weights
 from toolcrib.search.vector_store import VectorStore
 
@@ -122,21 +124,40 @@ def toolcrib(
 ) -> Search:
     """The project's own; `history` is what was asked before."""
     index = Index.build(judged.documents, weights=weights)
-    recall = None if history is None else history.over(index.parts)
-    vectors = None
-    if model is not None:
-        vectors = _vectors(judged, model)
-        model.queries([text for asked in judged.queries for text in Query.parse(asked.query).texts])  # written as one
+    known = _knowledge(judged, index, model, history)
 
     def find(text: str, limit: int) -> list[Found]:
         query = Query.parse(text)
-        understood = None
-        if model is not None and vectors is not None:
-            understood = Understood(vectors, model.queries(query.texts))
-        ranking = index.search(query, limit=limit, knowledge=Knowledge(understood, recall))
+        ranking = index.search(query, limit=limit, knowledge=known(query))
         return [Found(hit.tool_id, hit.confidence) for hit in ranking.hits]
 
     return find
+
+
+def standings(
+    judged: JudgedSet, weights: Weights, *, model: Model | None
+) -> Callable[[str], tuple[Standing, Sequence[Part]]]:
+    """The scores of all tools, and the evidence for the best, instead of a page of results."""
+    index = Index.build(judged.documents, weights=weights)
+    known = _knowledge(judged, index, model, None)
+    layout = Layout.of([part.segment for part in index.parts], weights)
+
+    def find(text: str) -> tuple[Standing, Sequence[Part]]:
+        query = Query.parse(text)
+        return rank(query, index.parts, layout, weights, known(query)), index.parts
+
+    return find
+
+
+def _knowledge(
+    judged: JudgedSet, index: Index, model: Model | None, history: History | None
+) -> Callable[[Query], Knowledge]:
+    recall = None if history is None else history.over(index.parts)
+    if model is None:
+        return lambda _: Knowledge(recall=recall)
+    vectors = _vectors(judged, model)
+    model.queries([text for asked in judged.queries for text in Query.parse(asked.query).texts])  # written as one
+    return lambda query: Knowledge(Understood(vectors, model.queries(query.texts)), recall)
 
 
 def _vectors(judged: JudgedSet, model: Model) -> Vectors:
@@ -150,8 +171,8 @@ def fused(one: Sequence[int], other: Sequence[int], k: int = 60) -> list[int]:
     """Reciprocal rank fusion. Source: Cormack, Clarke, Büttcher, SIGIR 2009."""
     scores: dict[int, float] = {}
     for ranked in (one, other):
-        for rank, at in enumerate(ranked, 1):
-            scores[at] = scores.get(at, 0.0) + 1 / (k + rank)
+        for place, at in enumerate(ranked, 1):
+            scores[at] = scores.get(at, 0.0) + 1 / (k + place)
     return sorted(scores, key=lambda at: -scores[at])
 
 

@@ -21,6 +21,7 @@ import learning
 import refusal
 from rankers import MODEL, JudgedSet, Model, rankers, toolcrib
 from toolcrib.search.evaluation import evaluate
+from toolcrib.search.index.weights import WEIGHTS, Weights
 
 PAGE = Path(__file__).parents[1] / "docs" / "search.md"
 
@@ -38,13 +39,18 @@ def main() -> None:
         sys.exit(f"{asked.model} is not here, and the page has its figures: `make retrieval`")
     model = Model.load(asked.model) if asked.model.exists() else None
     sets = [JudgedSet.read(name) for name in catalog.SETS]
-    modes = {"words": None} | ({model.name: model} if model is not None else {})
+    modes: dict[str, tuple[Weights, Model | None]] = {
+        "words": (WEIGHTS.without("meaning"), None),
+        "table": (WEIGHTS, None),
+    }
+    if model is not None:
+        modes[model.name] = WEIGHTS, model
     report: Json = {
         "ranking": {judged.name: ranking(judged, model) for judged in sets},
         "everyday": ranking(JudgedSet.everyday(), model),
         "nothing here": {
-            mode: refusal.measured(sets, {judged.name: toolcrib(judged, model=used) for judged in sets})
-            for mode, used in modes.items()
+            mode: refusal.measured(sets, {judged.name: toolcrib(judged, weights, model=used) for judged in sets})
+            for mode, (weights, used) in modes.items()
         },
         "learning": {judged.name: learning.measured(judged) for judged in sets},
     }

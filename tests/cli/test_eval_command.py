@@ -158,7 +158,7 @@ def test_the_worst_queries_are_explained(tmp_path: Path) -> None:
 def test_a_refused_page_lists_the_results_that_were_held_back(
     files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    never = replace(WEIGHTS.by_words, refused=1.0, refused_of_bare=1.0)
+    never = replace(WEIGHTS.by_words, refused=1.0)
     strict = replace(DEFAULT_SEARCH, weights=replace(WEIGHTS, by_words=never, by_table=never, weak_results=0))
     monkeypatch.setattr("toolcrib.cli.eval_command.DEFAULT_SEARCH", strict)
     lenient = write_config(tmp_path / "lenient.json", toolcrib={"search": {"refuse": False}})

@@ -184,7 +184,7 @@ def test_confidence_is_a_share_that_falls_with_the_rank() -> None:
     hits = index.search("create issue", limit=10).hits
 
     assert [hit.tool_id for hit in hits] == ["s.create_issue", "s.close_issue"]
-    assert 1 >= hits[0].confidence > hits[1].confidence > 0
+    assert 1 >= hits[0].confidence > hits[1].confidence >= 0
     assert all(hit.confidence == round(hit.confidence, 4) for hit in hits)
 
 

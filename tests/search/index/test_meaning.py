@@ -69,7 +69,7 @@ def test_hidden_tools_move_neither_what_is_most_nor_what_is_nearest() -> None:
     assert found is not None
     assert found.near[0][1:4].tolist() == pytest.approx([1, 0, 0])
     assert np.isnan(found.near[0][[0, 4]]).all()
-    assert found.lead == pytest.approx(0.6)
+    assert [found.cosine(0, at) for at in range(5)] == [None, pytest.approx(0.6), 0, -1, None]
 
 
 def _ranking(index: Index, query: str, understood: Understood, *, limit: int = 100) -> Ranking:

@@ -218,7 +218,8 @@ def test_every_signal_gives_single_precision_for_each_tool_of_each_part() -> Non
     query = Query.parse("send the mail, post a letter")
     words, layout = Words(query, parts, WEIGHTS), Layout.of([part.segment for part in parts], WEIGHTS)
     scores, by_clause = words.scores()
-    near = Similarities([np.ones(len(part.segment), np.float32) for part in parts], 1.0, 5)
+    ones = [np.ones(len(part.segment), np.float32) for part in parts]
+    near = Similarities(ones, ones, 5)
 
     for figures in (
         scores,
@@ -250,7 +251,9 @@ def shares(query: str, document: Document) -> tuple[float, float]:
     """What `document` has of a query, beside a tool of two other words."""
     (part,) = parts_of([document, Document("s.other", ("ostrich", "walnut"))])
     at = part.segment.positions[document.tool_id]
-    return Words(Query.parse(query), [part], WEIGHTS).shares(part, at)
+    words = Words(Query.parse(query), [part], WEIGHTS)
+    held, said = words.held(part, at)
+    return words.weight_of(held) / words.weight, said
 
 
 def test_how_much_of_a_query_a_tool_holds_and_how_much_of_the_tool_is_asked_for() -> None:
@@ -272,7 +275,7 @@ def fused(
 ) -> list[float]:
     """What words and meaning give together; what is not known of a tool is NaN."""
     parts, known = parts_of(documents), len(near) - int(np.isnan(near).sum())
-    similarities = Similarities([np.array(near, np.float32)], 1.0, known)
+    similarities = Similarities([np.array(near, np.float32)], [np.array(near, np.float32)], known)
     (found,) = signals.embedding([np.array(scores, np.float32)], similarities, parts, Query(("a",)), weights)
     return found.tolist()
 

@@ -31,10 +31,12 @@ class Blend:
     """The scores by words and by meaning together."""
 
     scores: Sequence[Impacts]
-    lead: float
-    """How much closer the closest tool is than the mean of all visible tools, as cosines."""
-    compared: int
-    """The number of tools."""
+    near: Sequence[NDArray[np.float32]]
+    """For each part, (n_tools,): the cosine of each tool, times both scales. Coarse for tools far from the best."""
+
+    def cosine(self, of_part: int, at: int) -> float:
+        """Return how close the tool at a position of a part is to the query, as a cosine."""
+        return float(self.near[of_part][at]) / (SCALE * QUERY_SCALE)
 
 
 def blended(
@@ -84,7 +86,7 @@ def blended(
         by_meaning += one
         by_meaning *= matches
         fused.append(by_meaning)
-    return Blend(fused, lead / (SCALE * QUERY_SCALE), size)
+    return Blend(fused, near)
 
 
 def _chosen(

@@ -16,35 +16,31 @@ _MOST_ODDS = 50.0
 class Evidence:
     """The evidence that the best of all visible tools serves the query."""
 
-    earned: float
-    """The highest score that the query words give any tool."""
+    terms: int
+    """The number of terms of the query."""
     weight: float
-    """The weight of the query words."""
-    shares: float
-    """In [0, 2]: the share of the query's weight in the best tool, plus the share of that tool that the query
-    mentions."""
-    bare: float
-    """In [0, 1]: the share of the tools that have no parameters."""
-    lead: float | None = None
-    """How much closer in meaning the nearest tool is than the median, as cosines. None if no vectors are known."""
+    """The weight of the query's terms: the sum of their inverse document frequencies."""
+    held: float
+    """The weight of those that the best tool has."""
+    together: float
+    """The weight of those that any of the best three tools has. A long request often needs several tools."""
+    said: float
+    """In [0, 1]: the share of the best tool that the query mentions."""
+    cosine: float | None = None
+    """How close in meaning the best tool is to the query. None if that is not known."""
     past: float = 0.0
     """In [0, 1]: how strongly past calls support the best tool."""
-    compared: int = 0
-    """The number of tools with a known vector."""
 
-
-_FEW = 5
-"""With fewer known vectors than this, a median is not meaningful."""
+    @property
+    def coverage(self) -> float:
+        """In [0, 1]: the share of the query's weight that the best tool has."""
+        return self.held / self.weight if self.weight else 0.0
 
 
 def estimates(evidence: Evidence, by_words: Calibration, by_meaning: Calibration) -> tuple[Estimate, ...]:
-    """Return the estimates: by words, and by meaning if vectors are known. The last one is the one to use."""
-    found = [Estimate.of(evidence, by_words)]
-    if evidence.lead is not None:
-        found.append(Estimate.of(evidence, by_meaning))
-        if evidence.compared < _FEW:
-            found.sort(key=lambda estimate: estimate.odds)
-    return tuple(found)
+    """Return the estimates: by words, and by meaning if the best tool's is known. The last one is the one to use."""
+    found = Estimate.of(evidence, by_words)
+    return (found,) if evidence.cosine is None else (found, Estimate.of(evidence, by_meaning))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +57,22 @@ class Estimate:
     @classmethod
     def of(cls, evidence: Evidence, calibration: Calibration) -> Self:
         """Compute the estimate from `evidence` with one calibration."""
-        slack = calibration.slack
-        by_words = math.log(evidence.earned + slack) - calibration.power * math.log(evidence.weight + slack)
+        terms = max(evidence.terms, 1)
         odds = (
             calibration.bias
-            + calibration.evidence * (by_words + evidence.shares)
-            + calibration.similarity * (evidence.lead or 0.0)
+            + calibration.held * evidence.held
+            + calibration.together * evidence.together
+            + calibration.said * evidence.said**2
+            - calibration.missing * (1 - evidence.coverage) / terms
+            + (calibration.cosine * (evidence.cosine or 0.0) - calibration.length) * math.log1p(terms)
         )
         if evidence.past:
             # The stronger the past, the less it counts against a tool that the request used different words than the
             # tool does.
             clear = evidence.past**2
             odds = max(odds, -calibration.history * (1 - clear)) + calibration.history * clear
-        least = calibration.refused + evidence.bare * (calibration.refused_of_bare - calibration.refused)
-        return cls(odds, calibration.share, least)
+        by_share = calibration.share + calibration.share_by_coverage * evidence.coverage
+        return cls(odds, by_share, calibration.refused)
 
     def chance(self, share: float) -> float:
         """Return the probability for a share, to 4 digits."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -80,11 +81,15 @@ class Similarities:
     """For each part, (n_tools,), float32: 1 for the nearest tool (less if it is hardly nearer than the median), 0 for a
     tool that is not nearer than the median, NaN if its vector is not known.
     """
-    lead: float
-    """How much nearer the nearest tool is than the median, as cosines. Models differ in the cosine of unrelated
-    texts."""
+    cosines: Sequence[Impacts]
+    """The same as cosines."""
     known: int
     """The number of tools with a known vector."""
+
+    def cosine(self, of_part: int, at: int) -> float | None:
+        """Return the cosine of the tool at a position of a part. None if its vector is not known."""
+        cosine = float(self.cosines[of_part][at])
+        return None if math.isnan(cosine) else cosine
 
 
 def similarities(understood: Understood, parts: Sequence[Part]) -> Similarities | None:
@@ -110,8 +115,7 @@ def similarities(understood: Understood, parts: Sequence[Part]) -> Similarities 
     if not len(every):
         return None
     middle, best = np.float32(np.median(every)), every.max()  # not the mean: it would depend on the order of tools
-    lead = float(best - middle)
-    scale = np.float32(max(lead, _LEAST_LEAD))
+    scale = np.float32(max(float(best - middle), _LEAST_LEAD))
     return Similarities(
-        [(np.maximum(cosine - middle, 0) / scale).astype(np.float32) for cosine in found], lead, len(every)
+        [(np.maximum(cosine - middle, 0) / scale).astype(np.float32) for cosine in found], found, len(every)
     )

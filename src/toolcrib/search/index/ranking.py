@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from toolcrib.search.index import signals
-from toolcrib.search.index.closeness import blended
+from toolcrib.search.index.closeness import Blend, blended
 from toolcrib.search.index.confidence import Estimate, Evidence, estimates
 from toolcrib.search.index.history import Recall
-from toolcrib.search.index.meaning import Understood, similarities
+from toolcrib.search.index.meaning import Similarities, Understood, similarities
 from toolcrib.search.index.query import Query
 from toolcrib.search.index.segment import Impacts, Part
 from toolcrib.search.index.weights import Weights
@@ -42,6 +43,12 @@ NOTHING_KNOWN = Knowledge()
 
 _CLEARLY = 0.5
 
+_TOGETHER = 3
+"""The number of the best tools whose words are counted together."""
+
+_BLOCK = 128
+"""The number of scores in one block while the highest ones are searched."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Standing:
@@ -51,6 +58,7 @@ class Standing:
     """For each part, (n_tools,), float32: 0 for a tool that does not match or is not visible."""
     best: float
     """The highest score, before the trace raised any. A raised score can be higher."""
+    evidence: Evidence
     estimates: tuple[Estimate, ...]
     """The last estimate is the one to use."""
     past: Mapping[str, float]
@@ -60,9 +68,9 @@ class Standing:
         """Return the estimated probability that a tool with this score serves the query. In [0, 1], to 4 digits."""
         return self.estimates[-1].chance(min(score / self.best, 1.0)) if score > 0 else 0.0
 
-    def score_of(self, confidence: float) -> float:
-        """Return the score that has this confidence. It may be above the best. 0 for a confidence of 0."""
-        return self.estimates[-1].share_of(confidence) * self.best
+    def least_score(self, weights: Weights) -> float:
+        """Return the score above which a result fills a page: likely enough, or nearly as good as the best."""
+        return min(self.estimates[-1].share_of(weights.least_confidence), weights.least_share) * self.best
 
     def is_refused(self, score: float) -> bool:
         """Whether even a best result with this score is refused by every estimate. What words alone would show is
@@ -87,7 +95,6 @@ def rank(
     """
     words = signals.Words(query, parts, weights)
     scores, by_clause = words.scores()
-    earned = signals.most(scores)
     if (of_clauses := signals.clauses(by_clause, weights)) is not None:
         scores = [one + other for one, other in zip(scores, of_clauses, strict=True)]
     if weights.brevity:
@@ -96,44 +103,88 @@ def rank(
         lent = signals.sources(scores, parts, layout.origins, weights)
         scores = [one + other for one, other in zip(scores, lent, strict=True)]
 
-    lead, compared, past = None, 0, dict[str, float]()
-    by_meaning, found, blend = weights.by_meaning, None, None
+    by_meaning, close = weights.by_meaning, None
     if weights.embedding and knowledge.understood is not None:
-        found = similarities(knowledge.understood, parts)
-    if weights.meaning and (found is None or 2 * found.known < sum(part.size for part in parts)):
-        by_words = _best(parts, scores)
-        coverage = words.shares(*by_words)[0] if by_words is not None else 0.0
-        blend = blended(scores, parts, query, coverage, weights)
-    if blend is not None:
-        scores, lead, compared, by_meaning = blend.scores, blend.lead, blend.compared, weights.by_table
-    elif found is not None:
-        scores = signals.embedding(scores, found, parts, query, weights)
-        lead, compared = found.lead, found.known
+        close = similarities(knowledge.understood, parts)
+    if weights.meaning and (close is None or 2 * close.known < sum(part.size for part in parts)):
+        blend = blended(scores, parts, query, _coverage(words, parts, scores), weights)
+        if blend is not None:
+            scores, close, by_meaning = blend.scores, blend, weights.by_table
+    if isinstance(close, Similarities):
+        scores = signals.embedding(scores, close, parts, query, weights)
+    past = dict[str, float]()
     if weights.history and knowledge.recall is not None:
         history = knowledge.recall.history
         votes = history.votes(query, weights)
         scores = knowledge.recall.weighed(votes, scores, weights)
         past = {history.tool_ids[place]: vote for place, vote in votes.items()}
-    best = _best(parts, scores)
-    shares, spoken_for = 0.0, 0.0
-    if best is not None:
-        part, at = best
-        shares, spoken_for = sum(words.shares(part, at)), past.get(part.segment.ids[at], 0.0)
-    evidence = Evidence(earned, words.weight, shares, signals.bareness(parts), lead, spoken_for, compared)
-    highest = signals.most(scores)
+    evidence = _evidence(words, _best(parts, scores, _TOGETHER), parts, close, past)
+    top = signals.most(scores)
     if weights.trace and knowledge.recall is not None:
         # Last, so that the trace only changes the order: it makes no search surer that something fits, and none weaker.
         scores = knowledge.recall.lifted(scores, parts, weights)
-    return Standing(scores, highest, estimates(evidence, weights.by_words, by_meaning), past)
+    return Standing(scores, top, evidence, estimates(evidence, weights.by_words, by_meaning), past)
 
 
-def _best(parts: Sequence[Part], scores: signals.Scores) -> tuple[Part, int] | None:
-    """Return the place of the best tool. Among equals, the one with the lowest id. None if nothing matches."""
-    found: list[tuple[float, str, Part, int]] = []
-    for part, part_scores in zip(parts, scores, strict=True):
-        if len(part_scores) and part_scores[at := int(part_scores.argmax())] > 0:
-            found.append((-float(part_scores[at]), part.segment.ids[at], part, at))
-    if not found:
-        return None
-    _, _, part, at = min(found, key=lambda each: each[:2])
-    return part, at
+def _evidence(
+    words: signals.Words,
+    best: Sequence[_Place],
+    parts: Sequence[Part],
+    close: Blend | Similarities | None,
+    past: Mapping[str, float],
+) -> Evidence:
+    """Return the evidence for the first of the `best` tools."""
+    if not best:
+        return Evidence(0, words.weight, held=0.0, together=0.0, said=0.0)
+    (held, said), *others = (words.held(parts[of_part], at) for of_part, at in best)
+    of_part, at = best[0]
+    return Evidence(
+        len(held),
+        words.weight,
+        held=words.weight_of(held),
+        together=words.weight_of(map(max, zip(held, *(other for other, _ in others), strict=True))),
+        said=said,
+        cosine=None if close is None else close.cosine(of_part, at),
+        past=past.get(parts[of_part].segment.ids[at], 0.0),
+    )
+
+
+def _coverage(words: signals.Words, parts: Sequence[Part], scores: signals.Scores) -> float:
+    """Return the share of the query's weight that the best tool has."""
+    best = _best(parts, scores, 1)
+    return words.weight_of(words.held(parts[best[0][0]], best[0][1])[0]) / words.weight if best else 0.0
+
+
+_Place = tuple[int, int]
+"""The number of a part, and the position of a tool in it."""
+
+
+def _best(parts: Sequence[Part], scores: signals.Scores, count: int) -> list[_Place]:
+    """Return the places of the best `count` tools, best first. Equal ones are ordered by id. Only tools that match."""
+    found: list[tuple[float, str, int, int]] = [
+        (-float(part_scores[at]), part.segment.ids[at], of_part, at)
+        for of_part, (part, part_scores) in enumerate(zip(parts, scores, strict=True))
+        for at in highest(part_scores, count).tolist()
+    ]
+    return [(of_part, at) for _, _, of_part, at in sorted(found)[:count]]
+
+
+def highest(scores: Impacts, count: int) -> NDArray[np.intp]:
+    """Return the positions of the `count` highest positive scores, in any order. Among equals, the earliest."""
+    if count == 0:
+        return np.empty(0, np.intp)
+    # The count-th highest of the blocks' maxima is a lower bound of the count-th highest score, so only few scores are
+    # above it. Partitioning all scores is 10 times slower if most are equal, as after a query of one word.
+    bound = np.float32(0)
+    if (width := min(_BLOCK, len(scores) // count)) > 1:
+        maxima = np.maximum.reduceat(scores, np.arange(0, len(scores), width))
+        bound = np.sort(maxima)[-count]
+    above = np.flatnonzero(scores > bound)
+    if len(above) > count:
+        values = scores[above]
+        bound = np.sort(values)[-count]
+        equal = above[values == bound]
+        above = above[values > bound]
+    else:
+        equal = np.flatnonzero(scores == bound) if bound > 0 else above[:0]
+    return np.concatenate([above, equal[: count - len(above)]])

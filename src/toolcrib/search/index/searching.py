@@ -7,16 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolcrib.search.index.query import Query
-from toolcrib.search.index.ranking import NOTHING_KNOWN, Knowledge, rank
+from toolcrib.search.index.ranking import NOTHING_KNOWN, Knowledge, highest, rank
 from toolcrib.search.index.segment import Impacts, Part
 from toolcrib.search.index.signals import Layout, Scores, most
 from toolcrib.search.index.weights import Weights
-
-# The number of scores in one block while the best are searched.
-_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +67,14 @@ def search(
         scores = [_within(scope, part, part_scores) for part, part_scores in zip(parts, scores, strict=True)]
     refused = standing.is_refused(most(scores))
     is_weak = refused and not _is_any(standing.is_known_of, standing.past, parts, scores)
-    least = math.inf if is_weak else standing.score_of(weights.least_confidence)
+    least = math.inf if is_weak else standing.least_score(weights)
     wanted = min(offset + limit, weights.weak_results) if is_weak else offset + limit
 
     total, good, best = 0, 0, list[tuple[float, str]]()
     for part, part_scores in zip(parts, scores, strict=True):
         total += int(np.count_nonzero(part_scores > 0))  # ten times as fast as counting floats
         good += int(np.count_nonzero(part_scores > np.float32(least)))
-        found = _best(part_scores, wanted)
+        found = highest(part_scores, wanted)
         best += zip((-part_scores[found]).tolist(), map(part.segment.ids.__getitem__, found.tolist()), strict=True)
     total = min(total, max(good, weights.weak_results))
     page = sorted(best)[offset : min(wanted, total)]
@@ -112,24 +108,3 @@ def _within(scope: Collection[str] | Callable[[str], bool], part: Part, scores: 
         kept = [at for tool_id in scope if (at := positions.get(tool_id)) is not None]
     narrowed[kept] = scores[kept]
     return narrowed
-
-
-def _best(scores: Impacts, count: int) -> NDArray[np.intp]:
-    """Return the positions of the `count` highest positive scores, in any order. Among equals, the earliest."""
-    if count == 0:
-        return np.empty(0, np.intp)
-    # The count-th highest of the blocks' maxima is a lower bound of the count-th highest score, so only few scores are
-    # above it. Partitioning all scores is 10 times slower if most are equal, as after a query of one word.
-    bound = np.float32(0)
-    if (width := min(_BLOCK, len(scores) // count)) > 1:
-        maxima = np.maximum.reduceat(scores, np.arange(0, len(scores), width))
-        bound = np.sort(maxima)[-count]
-    above = np.flatnonzero(scores > bound)
-    if len(above) > count:
-        values = scores[above]
-        bound = np.sort(values)[-count]
-        equal = above[values == bound]
-        above = above[values > bound]
-    else:
-        equal = np.flatnonzero(scores == bound) if bound > 0 else above[:0]
-    return np.concatenate([above, equal[: count - len(above)]])

@@ -144,24 +144,29 @@ class Words:
         totals = [each.totals(clauses, part) for each, part in zip(self._gains, self._parts, strict=True)]
         return [each[0] for each in totals], [each[1:] for each in totals]
 
-    def shares(self, part: Part, at: int) -> tuple[float, float]:
-        """For the tool at a position, return its share of the query's weight, and the query's share of the tool.
+    def held(self, part: Part, at: int) -> tuple[list[float], float]:
+        """For the tool at a position, return how much of each term it has, and the query's share of the tool.
 
-        Both are in [0, 1]. The second is relative to the tool's length as a vector of terms.
+        All are in [0, 1]. A term that a similar one stands in for counts in part. The share of the tool is relative to
+        its length as a vector of terms.
         """
-        held, said = 0.0, 0.0
+        found, said = list[float](), 0.0
         own = self._gains[self._parts.index(part)].impacts_of(at)
         for term in self._query.terms:
-            impact, likeness = own.get(term, 0.0), 1.0
+            impact = own.get(term, 0.0)
+            likeness = 1.0 if impact else 0.0
             for each in self._stand_ins.get(term, ()):
                 share = self._partial * each.likeness
                 if (other := share * own.get(each.term, 0.0)) > impact:
                     impact, likeness = other, share
-            if impact:
-                held += likeness * self.idf(term)
-                said += impact * impact
+            found.append(likeness)
+            said += impact * impact
         length = float(part.segment.lengths[at])
-        return held / max(self.weight, _LEAST), min(1.0, math.sqrt(said) / max(length, _LEAST))
+        return found, min(1.0, math.sqrt(said) / max(length, _LEAST))
+
+    def weight_of(self, held: Iterable[float]) -> float:
+        """Return the weight of the terms of the query, each as far as it is `held`."""
+        return sum(share * self.idf(term) for share, term in zip(held, self._query.terms, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

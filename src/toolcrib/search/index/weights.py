@@ -32,32 +32,31 @@ class _FieldWeight:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Maps the quality of a match to the probability that the tool serves the query: a logistic curve over log-odds.
+    """Maps the evidence for the best tool (`Evidence`) to the log-odds that it serves the query: a linear sum.
 
-    Fitted to the first ten results of each query of ToolBench. The refusal thresholds were chosen so that at most 2 %
-    of the queries of each of the four sets are refused.
+    `benchmarks/calibration.py` fits the constants to all four sets. The thresholds were chosen by hand.
     """
 
     bias: float
-    evidence: float
-    """The factor for the evidence of the words. The evidence is the logarithm of the highest score of any visible tool
-    over a power of the query's weight, plus the two shares of the best result (see `Evidence.shares`).
-    """
+    held: float
+    """For each unit of weight of the words that the best tool has."""
+    together: float
+    """For each unit of weight of the words that the best three tools have together."""
+    said: float
+    """For the square of the share of the best tool that the query mentions."""
+    missing: float
+    """How much counts against the only word of a query if the tool does not have it. It counts less in a longer
+    query."""
+    length: float
+    """For each unit of ln(1 + terms): a longer query needs more evidence."""
     share: float
-    """The factor for the logarithm of a tool's share of the best score."""
+    """The factor for the logarithm of a tool's share of the best score, if the best tool has no word of the query."""
+    share_by_coverage: float
+    """The amount that is added to `share` if it has all words. Then other tools are less likely to serve the query."""
     refused: float
-    """The confidence below which even the best result is refused, if all tools have parameters."""
-    refused_of_bare: float
-    """The same threshold if no tool has parameters. It is interpolated if some have: such tools have few words to
-    match."""
-    slack: float
-    """Smoothing: added to both the score and the query weight. Larger values make a query with no matching words less
-    significant.
-    """
-    power: float = 0.8
-    """The exponent of the query weight. 0 favours long queries, 1 short ones."""
-    similarity: float = 0.0
-    """The factor for how much nearer to the query the nearest tool is than the median, as cosines."""
+    """The confidence below which even the best result is refused."""
+    cosine: float = 0.0
+    """For a cosine of 1 of the best tool and the query, for each unit of ln(1 + terms)."""
     history: float = 3.0
     """The factor for the square of the past's support for the best tool. Chosen, not fitted: 19 to 1 for the same
     request."""
@@ -144,17 +143,45 @@ class Weights:
     weak_results: int = 3
     """How many results are given even if they fit badly."""
     least_confidence: float = 0.02
-    """Further results with less confidence are not given."""
+    """Further results with less confidence are not given, unless they are nearly as good as the best."""
+    least_share: float = 0.45
+    """The share of the best score from which a result is nearly as good as the best."""
 
     by_words: Calibration = Calibration(
-        bias=-0.31, evidence=0.96, share=8.2, refused=0.25, refused_of_bare=0.16, slack=0.1
+        bias=1.15,
+        held=0.042,
+        together=0.017,
+        said=2.53,
+        missing=3.13,
+        length=1.09,
+        share=5.93,
+        share_by_coverage=12.5,
+        refused=0.25,
     )
     by_meaning: Calibration = Calibration(
-        bias=-1.19, evidence=0.31, share=8.3, refused=0.28, refused_of_bare=0.25, slack=3.0, similarity=2.5
+        bias=1.26,
+        held=0.029,
+        together=0.018,
+        said=1.72,
+        missing=4.63,
+        length=1.26,
+        share=6.67,
+        share_by_coverage=12.5,
+        refused=0.25,
+        cosine=0.61,
     )
     """Used if similarities by an embedding model are known."""
     by_table: Calibration = Calibration(
-        bias=-1.33, evidence=0.65, share=8.6, refused=0.18, refused_of_bare=0.16, slack=3.0, similarity=2.0
+        bias=1.51,
+        held=0.032,
+        together=0.019,
+        said=1.77,
+        missing=3.44,
+        length=1.3,
+        share=6.16,
+        share_by_coverage=15.3,
+        refused=0.25,
+        cosine=0.48,
     )
     """Used if similarities by the table of word vectors are known."""
 
@@ -180,9 +207,7 @@ class Weights:
 
     def refusing_nothing(self) -> Weights:
         """Return these weights without refusals: all results are shown, however weak."""
-        words, meaning, table = (
-            replace(each, refused=0.0, refused_of_bare=0.0) for each in (self.by_words, self.by_meaning, self.by_table)
-        )
+        words, meaning, table = (replace(each, refused=0.0) for each in (self.by_words, self.by_meaning, self.by_table))
         return replace(self, by_words=words, by_meaning=meaning, by_table=table, least_confidence=0.0)
 
 
