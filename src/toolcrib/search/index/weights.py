@@ -159,16 +159,16 @@ class Weights:
         refused=0.25,
     )
     by_meaning: Calibration = Calibration(
-        bias=1.26,
-        held=0.029,
+        bias=1.48,
+        held=0.027,
         together=0.018,
-        said=1.72,
-        missing=4.63,
-        length=1.26,
-        share=6.67,
-        share_by_coverage=12.5,
+        said=1.25,
+        missing=2.97,
+        length=1.37,
+        share=6.85,
+        share_by_coverage=11.8,
         refused=0.25,
-        cosine=0.61,
+        cosine=0.95,
     )
     """Used if similarities by an embedding model are known."""
     by_table: Calibration = Calibration(
