@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.servers import faulty
-from tests.waiting import until
+from tests.until import until
 
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.placeholders import Problem
