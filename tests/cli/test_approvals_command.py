@@ -16,6 +16,7 @@ from toolcrib.cli.opened_catalog import default_approvals, waiting_items
 from toolcrib.core.client import SilentClient
 from toolcrib.core.principal import LOCAL, CallContext
 from toolcrib.operations.calling.approval_store import ApprovalStore
+from toolcrib.waiting import WaitingItem
 
 
 class ApprovingClient(SilentClient):
@@ -138,3 +139,38 @@ def test_approvals_say_which_file_cannot_be_read(config: Path) -> None:
     refused = toolcrib("approvals", "--json")
     assert (refused.code, refused.json["error"]["code"]) == (2, "INVALID_CONFIG")
     assert "waiting.sqlite" in refused.json["error"]["message"]
+
+
+def test_a_permanent_approval_is_revoked_and_reported_if_the_waiting_calls_cannot_be_read(config: Path) -> None:
+    approve(config, "bench.echo", {"text": "tea"})
+    approve(config, "bench.pid", {})
+    waiting_items().path.write_bytes(b"no database" * 1_000)
+    echo, pid = toolcrib("approvals", "--json").json["approvals"]
+
+    revoked = toolcrib("approvals", "--revoke", echo["number"], "--json")
+    assert (revoked.code, revoked.json["error"]["code"]) == (2, "INVALID_CONFIG")
+    assert (revoked.json["revoked"], revoked.json["approvals"]) == ([echo], [pid])
+    shown = toolcrib("approvals", "--revoke", pid["number"])
+    assert shown.code == 2
+    assert "Revoked" in shown.err
+    assert "waiting.sqlite" in shown.err
+
+
+def test_what_is_no_tool_cannot_be_approved_permanently_and_is_shown_on_one_line(config: Path) -> None:
+    item = WaitingItem(
+        kind="call",
+        principal="local",
+        subject="library: x\n  \u202esafe",
+        definition="",
+        server="library",
+        arguments="a",
+        body={"arguments": {"uri": "x"}},
+    )
+    waiting_items().put(item)
+    refused = toolcrib("approvals", "grant", "--always", item.id)
+    assert refused.code == 2
+    assert "is not a tool" in refused.err
+    shown = toolcrib("approvals", "show", item.id).out
+    assert "library: x\u23ce  \u27e8U+202E\u27e9safe, until" in shown
+    assert "library: x\u23ce" in toolcrib("approvals").out
+    assert toolcrib("approvals", "grant", item.id).code == 0

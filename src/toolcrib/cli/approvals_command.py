@@ -16,6 +16,7 @@ from toolcrib.cli.opened_catalog import default_approvals, waiting_items
 from toolcrib.cli.options import FILE, json_option
 from toolcrib.cli.terminal_output import asynchronous, escape, plain, print_json, stderr, stdout
 from toolcrib.core.errors import InvalidConfig, NotFound
+from toolcrib.core.untrusted_text import visible
 from toolcrib.operations.calling.approval_question import in_one_line
 from toolcrib.operations.calling.approval_store import Approval, ApprovalStore
 from toolcrib.secrets.keys import KeyUnavailable
@@ -39,27 +40,26 @@ T = TypeVar("T")
 @click.option("--store", metavar="FILE", type=FILE, help="The file with the permanent approvals.")
 @json_option
 @asynchronous
-async def approvals(store: Path | None, revoke: tuple[int, ...], *, as_json: bool) -> None:
+async def approvals(store: Path | None, revoke: tuple[int, ...], *, as_json: bool) -> int | None:
     """Show the calls that wait for an answer, and the tools that run without asking.
 
     A call waits if it needs approval and the client cannot show the question. Answer it with `grant` or `deny`. The
     client then repeats the call. Tools run without asking if a person approved them permanently.
     """
     if click.get_current_context().invoked_subcommand is not None:
-        return
+        return None
     kept = ApprovalStore(store or default_approvals())
     revoked = _usable(kept.path, _revoked, kept, revoke)
     left = _usable(kept.path, ApprovalStore.all, kept)
-    waiting = [item for item in _in_store(WaitingStore.all) if item.answer is None]
+    waiting, problem = _all_waiting()
     if as_json:
-        print_json(
-            {
-                "waiting": [*map(_waiting_to_wire, waiting)],
-                "approvals": [*map(_approval_to_wire, left)],
-                "revoked": [*map(_approval_to_wire, revoked)],
-            }
-        )
-        return
+        wire: dict[str, object] = {
+            "waiting": [*map(_waiting_to_wire, waiting)],
+            "approvals": [*map(_approval_to_wire, left)],
+            "revoked": [*map(_approval_to_wire, revoked)],
+        }
+        print_json(wire if problem is None else {**wire, **problem.to_wire()})
+        return 0 if problem is None else 2
     for approval in revoked:
         text = f"Revoked {approval.number}: {approval.principal} is asked again before `{approval.tool_id}` runs."
         stderr.print(plain(text), markup=False)
@@ -70,6 +70,9 @@ async def approvals(store: Path | None, revoke: tuple[int, ...], *, as_json: boo
         stdout.print(_table(left))
     else:
         stderr.print("No permanent approvals. People are asked every time.")
+    if problem is not None:
+        raise problem
+    return None
 
 
 @approvals.command()
@@ -88,7 +91,9 @@ async def show(item_id: str, *, as_json: bool) -> None:
         print_json(_waiting_to_wire(found))
         return
     given: Mapping[str, Any] = found.body.get("arguments") or {}
-    lines = [f"{found.principal} asks to run {found.subject}, until {_at(found.expires_at)}."]
+    # The client may have written the subject: the URI of a resource.
+    principal, subject = visible(found.principal), visible(found.subject)
+    lines = [f"{principal} asks to run {subject}, until {_at(found.expires_at)}."]
     if found.body.get("summary"):
         lines.append(f"The tool describes itself as: {in_one_line(found.body['summary'], _SHOWN_CHARS)}")
     lines += [f"  {in_one_line(key, _SHOWN_CHARS)}: {in_one_line(value, _SHOWN_CHARS)}" for key, value in given.items()]
@@ -128,12 +133,26 @@ async def _granted_always(item_id: str) -> WaitingItem:
     """Approve the tool of a waiting call permanently. If that fails, nothing is approved, and the client asks anew."""
     found = next((item for item in _in_store(WaitingStore.all) if item.id == item_id), None)
     if found is not None and not found.definition:
-        raise InvalidConfig(f"{item_id} cannot be approved permanently, because `{found.subject}` has no definition.")
+        raise InvalidConfig(
+            f"`{visible(found.subject)}` is not a tool, so it cannot be approved permanently. Nothing was approved.",
+            hints=[f"Run `toolcrib approvals grant {item_id}` without `--always`."],
+        )
     item = _in_store(WaitingStore.withdraw, item_id)
     if item is None:
         raise _not_waiting(item_id)
     await ApprovalStore(default_approvals()).keep(item.principal, item.subject, item.definition)
     return item
+
+
+def _all_waiting() -> tuple[list[WaitingItem], InvalidConfig | None]:
+    """Return the calls that wait for an answer. If they cannot be read, return an empty list and the error.
+
+    Permanent approvals can be shown and revoked without the key of the waiting calls.
+    """
+    try:
+        return [item for item in _in_store(WaitingStore.all) if item.answer is None], None
+    except InvalidConfig as error:
+        return [], error
 
 
 def _in_store(action: Callable[Concatenate[WaitingStore, P], T], *args: P.args, **named: P.kwargs) -> T:
@@ -161,13 +180,14 @@ def _report(items: list[WaitingItem], answer: str, *, as_json: bool) -> None:
         print_json({"answer": answer, "answered": [*map(_waiting_to_wire, items)]})
         return
     for item in items:
+        principal, subject = visible(item.principal), visible(item.subject)
         match answer:
             case "always":
-                text = f"`{item.subject}` runs for {item.principal} without asking until its definition changes."
+                text = f"`{subject}` runs for {principal} without asking until its definition changes."
             case "granted":
-                text = f"{item.principal} can run `{item.subject}` once until {_at(item.expires_at)}."
+                text = f"{principal} can run `{subject}` once until {_at(item.expires_at)}."
             case _:
-                text = f"Refused: {item.principal} cannot run `{item.subject}` with these arguments."
+                text = f"Refused: {principal} cannot run `{subject}` with these arguments."
         stderr.print(plain(text), markup=False)
 
 
@@ -223,7 +243,9 @@ def _waiting_table(items: list[WaitingItem]) -> Table:
     for item in items:
         minutes = max(0, int(time.time() - item.asked_at) // 60)
         shown = in_one_line(item.body.get("arguments"), 60)
-        table.add_row(item.id, f"[bold]{escape(item.subject)}[/]", escape(item.principal), str(minutes), escape(shown))
+        table.add_row(
+            item.id, f"[bold]{escape(visible(item.subject))}[/]", escape(item.principal), str(minutes), escape(shown)
+        )
     return table
 
 
