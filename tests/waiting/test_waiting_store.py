@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -125,6 +127,55 @@ def test_one_principal_cannot_fill_the_store_for_others(path: Path) -> None:
         store.put(item(arguments="one more"))
     assert store.put(item(arguments="0")), "an equal one waits already"
     assert store.put(item(principal="grace"))
+
+
+def test_answered_items_do_not_count_as_waiting_ones(path: Path) -> None:
+    store = opened(path)
+    for number in range(MOST_OF_ONE):
+        store.answer(store.put(item(arguments=str(number))).id, "refused")
+    assert store.put(item(arguments="one more"))
+
+
+def test_the_size_of_all_items_is_limited(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(path)
+    store.put(item())
+    ((size,),) = rows(path, "SELECT LENGTH(sealed) FROM waiting")
+    monkeypatch.setattr("toolcrib.waiting.waiting_store.MOST_BYTES", 2 * cast("int", size) + 10)
+    store.put(item(principal="grace"))
+    with pytest.raises(RateLimited, match="Too many calls"):
+        store.put(item(principal="eve"))
+
+
+def test_other_processes_can_write_while_a_person_unlocks_the_key(path: Path) -> None:
+    waiting = opened(path).put(item())
+    others: list[WaitingItem] = []
+
+    def unlocking() -> Seal:
+        others.append(opened(path).put(item(arguments=str(len(others)))))
+        return Seal([KEY])
+
+    store = WaitingStore(path, unlocking)
+    assert store.withdraw(waiting.id) is not None
+    assert len(others) == 1
+
+
+def test_deep_arguments_can_be_stored(path: Path) -> None:
+    deep: object = "end"
+    for _ in range(500):
+        deep = {"in": deep}
+    store = opened(path)
+    store.put(replace(item(), body={"arguments": deep}))
+    assert store.all()[0].body == {"arguments": deep}
+
+
+def test_an_item_of_a_newer_version_is_ignored(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = opened(path)
+    waiting = store.put(item())
+    values = {"id": waiting.id, "added_later": 1}
+    rows(path, "UPDATE waiting SET sealed = ?", Seal([KEY]).seal(json.dumps(values).encode(), waiting.id))
+    assert store.all() == ()
+    assert store.answer(waiting.id, "granted") is None
+    assert "newer version" in caplog.text
 
 
 def rows(path: Path, statement: str, *values: object) -> list[tuple[object, ...]]:

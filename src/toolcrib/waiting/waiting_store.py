@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+import sqlite3
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -28,7 +31,10 @@ MOST_OF_ONE = 100
 """The most items of one principal that wait at the same time."""
 
 MOST = 10_000
-"""The most items that wait at the same time."""
+"""The most items that are stored at the same time."""
+
+MOST_BYTES = 256_000_000
+"""The most bytes of all stored items, sealed."""
 
 BUSY_TIMEOUT_S = 2.0
 """How long to wait while a different process writes, in seconds."""
@@ -44,7 +50,9 @@ CREATE TABLE waiting (
 """
 _INSERT = "INSERT INTO waiting (id, principal, bound, is_answered, expires_at, sealed) VALUES (?, ?, ?, 0, ?, ?)"
 _EXPIRED = "DELETE FROM waiting WHERE expires_at <= ?"
-_COUNTS = "SELECT COUNT(*), COALESCE(SUM(principal = ?), 0) FROM waiting"
+_COUNTS = """
+SELECT COUNT(*), COALESCE(SUM(LENGTH(sealed)), 0), COALESCE(SUM(principal = ? AND is_answered = 0), 0) FROM waiting
+"""
 _BOUND = "SELECT id, CAST(sealed AS BLOB) FROM waiting WHERE bound = ? AND is_answered = ? AND expires_at > ?"
 _BY_ID = "SELECT id, CAST(sealed AS BLOB) FROM waiting WHERE id = ? AND is_answered = 0 AND expires_at > ?"
 _ALL = "SELECT id, CAST(sealed AS BLOB) FROM waiting WHERE expires_at > ? ORDER BY rowid"
@@ -66,6 +74,8 @@ class WaitingItem:
     """The tool id, or a description of a prompt or resource."""
     definition: str
     """A digest of the definition and its server. Empty if there is no definition."""
+    server: str = ""
+    """What identifies the server, if `definition` is empty."""
     arguments: str
     """A digest of the arguments."""
     body: Mapping[str, Any]
@@ -80,7 +90,7 @@ class WaitingItem:
     @property
     def bound(self) -> str:
         """A digest of what the answer holds for."""
-        return digest([self.kind, self.principal, self.subject, self.definition, self.arguments])
+        return digest([self.kind, self.principal, self.subject, self.definition or self.server, self.arguments])
 
 
 class WaitingStore:
@@ -96,7 +106,7 @@ class WaitingStore:
     def __init__(self, path: Path, seal: Callable[[], Seal], *, now: Callable[[], float] = time.time) -> None:
         """`seal` returns what seals the items. It is called at the first use."""
         self.path = path
-        self._seal = seal
+        self._seal = cache(seal)
         self._now = now
         self._database = Database(path, Layout.of(1, [_TABLE]), BUSY_TIMEOUT_S)
 
@@ -105,6 +115,7 @@ class WaitingStore:
 
         Raises:
             RateLimited: too many items wait, of this principal or in all.
+            RecursionError: the body is nested too deeply.
         """
         now = self._now()
         item = replace(item, expires_at=now + WAITS_S)
@@ -114,7 +125,8 @@ class WaitingStore:
             for row in file.execute(_BOUND, (item.bound, 0, now)):
                 if (there := self._read(*row)) is not None and there.bound == item.bound:
                     return there
-            _check_room(*file.execute(_COUNTS, (item.principal,)).fetchone())
+            stored, stored_bytes, of_principal = file.execute(_COUNTS, (item.principal,)).fetchone()
+            _check_room(stored, stored_bytes + len(sealed), of_principal)
             file.execute(_INSERT, (item.id, item.principal, item.bound, item.expires_at, sealed))
         return item
 
@@ -124,7 +136,7 @@ class WaitingStore:
             if file is None or file.execute(_BOUND, (item.bound, 1, self._now())).fetchone() is None:
                 return None
         taken = None
-        with self._database.writing() as file:
+        with self._writing() as file:
             for row in file.execute(_BOUND, (item.bound, 1, self._now())).fetchall():
                 file.execute(_REMOVE, row[:1])
                 found = self._read(*row)
@@ -135,7 +147,7 @@ class WaitingStore:
     def answer(self, item_id: str, answer: Answer) -> WaitingItem | None:
         """Answer an item, and return it. None if no item with this id waits for an answer."""
         now = self._now()
-        with self._database.writing() as file:
+        with self._writing() as file:
             row = file.execute(_BY_ID, (item_id, now)).fetchone()
             if row is None or (found := self._read(*row)) is None or found.answer is not None:
                 return None
@@ -145,7 +157,7 @@ class WaitingStore:
 
     def withdraw(self, item_id: str) -> WaitingItem | None:
         """Remove an item that waits for an answer, and return it. Only one caller gets it."""
-        with self._database.writing() as file:
+        with self._writing() as file:
             row = file.execute(_BY_ID, (item_id, self._now())).fetchone()
             if row is None or (found := self._read(*row)) is None or found.answer is not None:
                 return None
@@ -158,26 +170,39 @@ class WaitingStore:
             rows = [] if file is None else file.execute(_ALL, (self._now(),)).fetchall()
         return tuple(item for row in rows if (item := self._read(*row)) is not None)
 
+    def _writing(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Open the file for writing, after the key was read.
+
+        A person may have to unlock the key first. Meanwhile, no process could write to a locked file.
+        """
+        self._seal()
+        return self._database.writing()
+
     def _sealed(self, item: WaitingItem) -> bytes:
-        return self._seal().seal(json.dumps(asdict(item)).encode(), item.id)
+        # `asdict` would copy the body, which fails for deep arguments.
+        values = {each.name: getattr(item, each.name) for each in fields(item)}
+        return self._seal().seal(json.dumps(values).encode(), item.id)
 
     def _read(self, item_id: str, sealed: bytes) -> WaitingItem | None:
-        """Return the item of a row, or None if the row was changed. Such an item does not count."""
+        """Return the item of a row, or None if the row was changed or is of a newer version. Then it does not count."""
         try:
             item = WaitingItem(**json.loads(self._seal().unseal(sealed, item_id)))
         except SealBroken:
             logger.warning("a waiting item was changed or sealed with a different key, and is ignored: %s", item_id)
             return None
+        except TypeError:
+            logger.warning("a newer version of Toolcrib stored a waiting item, which is ignored: %s", item_id)
+            return None
         return item if item.expires_at > self._now() else None
 
 
-def _check_room(waiting: int, of_principal: int) -> None:
-    """Raises `RateLimited` if one more item may not wait."""
+def _check_room(stored: int, stored_bytes: int, of_principal: int) -> None:
+    """Raises `RateLimited` if one more item may not wait. `stored_bytes` includes this item."""
     if of_principal >= MOST_OF_ONE:
         raise RateLimited(
             f"{of_principal} of your calls already wait for a person. Nothing ran.",
             retry_after_s=60.0,
             hints=["Ask your user to answer them, or use tools that need no approval."],
         )
-    if waiting >= MOST:
+    if stored >= MOST or stored_bytes > MOST_BYTES:
         raise RateLimited("Too many calls already wait for a person. Nothing ran.", retry_after_s=60.0)

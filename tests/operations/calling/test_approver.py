@@ -38,7 +38,7 @@ from toolcrib.core.errors import (
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool, ToolAnnotations
-from toolcrib.operations.calling import Runner, get_prompt, read_resource
+from toolcrib.operations.calling import Runner, complete, get_prompt, read_resource
 from toolcrib.operations.calling.approval_question import Intent
 from toolcrib.operations.calling.approver import Approver, MemoryApprovals
 from toolcrib.operations.calling.limits import CallLimits, Rate
@@ -399,6 +399,30 @@ async def test_a_call_with_very_large_arguments_does_not_wait(waiting: WaitingSt
     with pytest.raises(NotAuthorized, match="too large to wait"):
         await run(Runner(approver=Approver(waiting=waiting)), view_for(), None, {"to": "x" * 300_000})
     assert waiting.all() == ()
+
+
+@pytest.mark.anyio
+async def test_a_completion_does_not_wait(waiting: WaitingStore) -> None:
+    _, view = library_and_view()
+    params = {"ref": {"type": "ref/prompt", "name": "library__plan"}, "argument": {"name": "day", "value": "mon"}}
+    with pytest.raises(NotAuthorized, match="your client cannot show the question"):
+        await complete(view, params, CallContext(), runner=Runner(approver=Approver(waiting=waiting)))
+    assert waiting.all() == ()
+
+
+@pytest.mark.anyio
+async def test_a_resource_waits_without_a_definition_that_could_be_approved_permanently(waiting: WaitingStore) -> None:
+    approver = Approver(waiting=waiting)
+    intent = Intent("local", "library: memo://1", server="one", arguments={"uri": "memo://1"})
+    for server in ("one", "two"):
+        with pytest.raises(ApprovalPending):
+            await approver.ask(replace(intent, server=server), CallContext())
+    first, second = waiting.all()
+    assert (first.definition, second.definition) == ("", "")
+    waiting.answer(first.id, "granted")
+    with pytest.raises(ApprovalPending):
+        await approver.ask(replace(intent, server="two"), CallContext())
+    assert await approver.ask(intent, CallContext()) == "once"
 
 
 # -- the question -----------------------------------------------------------------------------------------------------

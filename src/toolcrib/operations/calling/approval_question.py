@@ -55,6 +55,8 @@ class Intent:
     arguments: Mapping[str, Any] | None = None
     server: str = ""
     """What identifies the server, if `definition` is empty."""
+    may_wait: bool = True
+    """Whether the call can wait for an answer that is given outside the client."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,22 +131,24 @@ class Approver:
         client = context.client
         if client is not None and _can_ask(client.capabilities):
             return await _asked_by_client(intent, client, context)
-        if self.waiting is None:
+        if self.waiting is None or not intent.may_wait:
             raise _unasked(intent)
         return await self._answered_elsewhere(intent, self.waiting, context)
 
     async def _answered_elsewhere(self, intent: Intent, waiting: WaitingStore, context: CallContext) -> Consent:
         """Take the answer that a person has given to this call, or let the call wait for one."""
         body = {"summary": intent.summary, "arguments": intent.arguments}
+        too_large = NotAuthorized(
+            f"`{intent.subject}` did not run: it needs approval, and its arguments are too large to wait for it."
+        )
         if size_of(body) > MAX_WAITING_BYTES:
-            raise NotAuthorized(
-                f"`{intent.subject}` did not run: it needs approval, and its arguments are too large to wait for it."
-            )
+            raise too_large
         call = WaitingItem(
             kind="call",
             principal=intent.principal,
             subject=intent.subject,
-            definition=intent.definition or intent.server,
+            definition=intent.definition,
+            server=intent.server,
             arguments=digest(intent.arguments),
             body=body,
         )
@@ -158,6 +160,8 @@ class Approver:
         except (OSError, sqlite3.Error, KeyUnavailable) as fault:
             logger.warning("a call cannot wait for approval: %s: %s", waiting.path, fault)
             raise _unasked(intent) from fault
+        except RecursionError as fault:  # JSON is written with less stack here than where the arguments were checked
+            raise too_large from fault
         context.note_approval("pending")
         if item.id == call.id:
             logger.warning(

@@ -179,7 +179,9 @@ async def _fetch(
     *,
     runner: Runner,
 ) -> Mapping[str, Any]:
-    entry, approval = await _admitted(view, locate, params, context, runner)
+    # A client completes what a person types, so it does not repeat a request later.
+    may_wait = method != "completion/complete"
+    entry, approval = await _admitted(view, locate, params, context, runner, may_wait=may_wait)
     with runner.running.asking(f"{method} of `{entry.name}`", context):
         result = await fetch(entry.source, method, params, context)
     if context.client is None and ToolResult(result).needs_input:
@@ -190,7 +192,13 @@ async def _fetch(
 
 
 async def _admitted(
-    view: View, locate: Locate, params: Mapping[str, Any], context: CallContext, runner: Runner
+    view: View,
+    locate: Locate,
+    params: Mapping[str, Any],
+    context: CallContext,
+    runner: Runner,
+    *,
+    may_wait: bool = True,
 ) -> tuple[SourceEntry, tuple[Intent, Consent] | None]:
     """Check access, rate limit and approval for an item. Return its source, and what a person approved if asked."""
     if view.principal != context.principal:
@@ -200,7 +208,7 @@ async def _admitted(
     if access is Access.CALL:
         return entry, None
     what = "{}: {}".format(*locate(view))
-    intent = Intent(context.principal.id, what, server=entry.identity, arguments=params)
+    intent = Intent(context.principal.id, what, server=entry.identity, arguments=params, may_wait=may_wait)
     consent = await runner.approver.ask(intent, context)
     now = runner.view_now(view, context)
     entry_now, _ = _entry(now, locate)
