@@ -369,6 +369,21 @@ def test_an_interrupted_download_is_continued_by_the_next_call(case: str, server
         assert "if-range" not in server.headers[0]
 
 
+def test_a_download_continues_after_an_etag_that_is_not_ascii(server: Server, tmp_path: Path) -> None:
+    found = manifest(tmp_path, pinned(server, a=LARGE))
+    server.etags["a"], server.cuts["a"] = '"v\u00e9"', [50_000]
+    assert fetched(found, tmp_path / "tiny")
+    assert [each.get("range") for each in server.headers] == [None, "bytes=50000-"]
+    assert not any("if-range" in each for each in server.headers)
+
+
+def test_a_refused_range_that_was_not_requested_is_reported(server: Server, tmp_path: Path) -> None:
+    found = manifest(tmp_path, pinned(server, a=b"1"))
+    server.states["a"] = [416]
+    with pytest.raises(EmbeddingFailed, match=r"^a: download failed \(HTTP 416\)$"):
+        fetched(found, tmp_path / "tiny")
+
+
 def test_the_parts_of_a_different_manifest_are_not_used(server: Server, tmp_path: Path) -> None:
     interrupted(manifest(tmp_path, pinned(server, a=b"1", old=b"2", b=LARGE)), tmp_path / "tiny", after=50_000)
     other = LARGE[::-1]

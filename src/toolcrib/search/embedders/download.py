@@ -263,7 +263,7 @@ def _receive(client: httpx2.Client, file: Pinned, path: Path, progress: Progress
         wanted["If-Range"] = etag.read_text()
     response = _answer(client, file, wanted)
     try:
-        if response.status_code == 416:
+        if response.status_code == 416 and size:
             path.unlink()
             raise _Lost("the server does not have the rest of the file")
         if response.status_code in _BUSY:
@@ -323,8 +323,8 @@ def _remember(etag: Path, response: httpx2.Response) -> None:
     version = response.headers.get("ETag", "")
     if not version.startswith('"'):  # a weak one is not allowed in `If-Range`
         version = response.headers.get("Last-Modified", "")
-    if version and "Content-Encoding" not in response.headers:
-        etag.write_text(version)
+    if version and version.isascii() and "Content-Encoding" not in response.headers:
+        etag.write_text(version, "ascii")
     else:
         etag.unlink(missing_ok=True)
 
