@@ -202,7 +202,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "heads": ({"num_attention_heads": 3}, "8 cannot be divided by its 3 attention heads"),
     "huge size": ({"hidden_size": 10**12, "num_attention_heads": 1}, r"has the shape \[12, 8\], but it should be"),
     "huge depth": ({"num_hidden_layers": 10**12}, r"has no tensor `encoder\.layer\.2\.attention\.self\.query\.weight`"),
-    "vocabulary": ({"vocab_size": 11}, "vectors for 11 tokens, but its tokenizer has 12"),
+    "vocabulary": ({"vocab_size": 11}, "vectors for 11 tokens, but the ids of its tokenizer go up to 11"),
 }
 
 
@@ -212,6 +212,14 @@ def test_an_unsupported_architecture_is_reported(fault: str, tmp_path: Path) -> 
     folder = bert_folder(tmp_path / "tiny", config=config)
     with pytest.raises(EmbeddingFailed, match=told):
         opened(folder)
+
+
+def test_a_tokenizer_with_a_gap_in_its_ids_is_reported(tmp_path: Path) -> None:
+    folder = bert_folder(tmp_path / "tiny")
+    said = json.loads((folder / "tokenizer.json").read_text())
+    said["model"]["vocab"]["mail"] = 4_000
+    (folder / "tokenizer.json").write_text(json.dumps(said))
+    assert failure(folder) == "it has vectors for 12 tokens, but the ids of its tokenizer go up to 4000"
 
 
 def test_a_missing_configuration_is_reported(tmp_path: Path) -> None:

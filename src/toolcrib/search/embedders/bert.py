@@ -107,7 +107,7 @@ class Bert:
 
     @classmethod
     def load(cls, folder: ModelFolder, pooling: Pooling, vocabulary: int) -> Self:
-        """Load the model in `folder`. `vocabulary` is the number of tokens of its tokenizer.
+        """Load the model in `folder`. `vocabulary` is one more than the largest id of a token of its tokenizer.
 
         Raises:
             EmbeddingFailed: the files do not contain a BERT model that Toolcrib supports, or the extra is missing.
@@ -115,7 +115,9 @@ class Bert:
         _limiter()  # fails before the weights are read if the extra is missing
         config = _Config.read(folder)
         if config.vocabulary < vocabulary:
-            raise folder.wrong(f"it has vectors for {config.vocabulary} tokens, but its tokenizer has {vocabulary}")
+            raise folder.wrong(
+                f"it has vectors for {config.vocabulary} tokens, but the ids of its tokenizer go up to {vocabulary - 1}"
+            )
         with _opened(folder) as tensor:
             dim = config.dim
             words = tensor("embeddings.word_embeddings.weight", config.vocabulary, dim)

@@ -103,7 +103,7 @@ class TransformerEmbedder:
             files += sorted(path for path in graph.parent.glob(f"{graph.name}?data*") if path.is_file())
             model = _OnnxModel(folder, graph, settings.pooling, _pad_id(tokenizer))
         else:
-            model = Bert.load(folder, settings.pooling, tokenizer.get_vocab_size())
+            model = Bert.load(folder, settings.pooling, 1 + max(tokenizer.get_vocab().values(), default=-1))
             max_tokens = min(max_tokens, model.max_tokens)
             files.append(folder.needed("config.json"))
         tokenizer.enable_truncation(max_tokens)  # pyright: ignore[reportUnknownMemberType]
