@@ -51,7 +51,11 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def _state_in_a_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:  # pyright: ignore[reportUnusedFunction]
-    """Store state in a temporary folder, also for processes that a test starts, and never in the user's folder."""
+    """Store state in a temporary folder, also for processes that a test starts, and never in the user's folder.
+
+    Keys are not stored in the user's keyring either.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
         yield

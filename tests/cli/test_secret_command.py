@@ -235,3 +235,12 @@ async def test_clients_learn_neither_values_nor_names_of_secrets(
         assert hidden not in shown
     assert CANARY not in caplog.text
     assert CANARY not in repr(read)
+
+
+def test_doctor_warns_of_passwords_that_other_users_can_read_in_command_lines(vscode: Path) -> None:
+    document = json.loads(vscode.read_text().partition("\n")[2])
+    document["servers"] = {"desk": {"command": "x", "args": ["--token=${input:token}", "${input:region}"]}}
+    vscode.write_text(json.dumps(document))
+    told = " ".join(toolcrib("doctor", vscode).out.split())
+    assert "`desk`: args.0: other users of this machine can read the value of `${input:token}`" in told
+    assert "args.1: other users" not in told

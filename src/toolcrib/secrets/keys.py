@@ -158,8 +158,8 @@ def _from_keyring(name: str, path: Path) -> list[bytes]:
         ) from error
     except _Refused as error:
         raise KeyUnavailable(
-            f"Toolcrib's key is in the system's keyring, which does not return it: {error}. Unlock the keyring and try"
-            f" again. {_start_anew(path)}"
+            "Toolcrib's key is in the system's keyring, which does not return it:"
+            f" {str(error).rstrip('.')}. Unlock the keyring and try again. {_start_anew(path)}"
         ) from error
     if kept is None:
         raise KeyUnavailable(
