@@ -23,9 +23,9 @@ from tests.sources.declared.declaring import call, call_of, declared, properties
 from tests.sources.declared.listening import answer, listening, redirect
 
 from toolcrib.core.errors import InvalidArguments, InvalidTool, SourceUnavailable, ToolFailed
+from toolcrib.sources import addresses
+from toolcrib.sources.addresses import is_public
 from toolcrib.sources.base import Source
-from toolcrib.sources.declared import addresses
-from toolcrib.sources.declared.addresses import is_public
 from toolcrib.sources.declared.definition import read_declared
 from toolcrib.sources.declared.http_endpoint import Endpoint
 from toolcrib.sources.declared.http_request import MAX_BODY_BYTES

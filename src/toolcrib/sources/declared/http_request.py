@@ -9,7 +9,7 @@ import anyio
 import httpx2
 
 from toolcrib.core.errors import InvalidArguments, SourceUnavailable, ToolFailed
-from toolcrib.sources.declared.addresses import CONNECT_S, NotPublic, ScreenedTransport, UnknownHost
+from toolcrib.sources.addresses import CONNECT_S, NotPublic, ScreenedTransport, UnknownHost, is_public
 from toolcrib.sources.declared.http_endpoint import HttpRequest
 from toolcrib.version import VERSION
 
@@ -41,7 +41,7 @@ async def ask(asking: HttpRequest, *, name: str, allows_private: bool, timeout_s
         InvalidArguments: the address is too long with these arguments.
     """
     client = httpx2.AsyncClient(
-        transport=ScreenedTransport(allows_private=allows_private),
+        transport=ScreenedTransport(None if allows_private else is_public),
         timeout=httpx2.Timeout(timeout_s, connect=CONNECT_S),
         headers={"User-Agent": f"toolcrib/{VERSION}"},
         trust_env=False,

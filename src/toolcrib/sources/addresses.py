@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING
@@ -35,7 +36,7 @@ Address = IPv4Address | IPv6Address
 
 
 class NotPublic(Exception):
-    """The name resolves only to addresses that are not public."""
+    """The name resolves only to addresses that are not allowed."""
 
 
 class UnknownHost(Exception):
@@ -75,16 +76,17 @@ class ScreenedTransport(httpx2.AsyncBaseTransport):
     because only the proxy would know where a request ends up.
     """
 
-    def __init__(self, *, allows_private: bool) -> None:
-        self._allows_private = allows_private
+    def __init__(self, allows: Callable[[str], bool] | None) -> None:
+        """`allows` decides about one IP address. None allows all of them."""
+        self._allows = allows
         self._wrapped = httpx2.AsyncHTTPTransport(verify=_verification(), trust_env=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request. Raises `NotPublic` and `UnknownHost` in addition to the usual errors; then nothing was
         sent."""
         host = request.url.raw_host.decode("ascii")
-        addresses = await _addresses(host, request.url.port or (443 if request.url.scheme == "https" else 80))
-        allowed = [address for address in addresses if self._allows_private or is_public(address)]
+        found = await resolved(host, request.url.port or (443 if request.url.scheme == "https" else 80))
+        allowed = [address for address in found if self._allows is None or self._allows(address)]
         if not allowed:
             raise NotPublic(host)
         for position, address in enumerate(allowed, start=1):
@@ -110,7 +112,7 @@ class ScreenedTransport(httpx2.AsyncBaseTransport):
         await self._wrapped.aclose()
 
 
-async def _addresses(host: str, port: int) -> list[str]:
+async def resolved(host: str, port: int) -> list[str]:
     """Return the addresses of `host`, in the order that the system prefers.
 
     Raises:
