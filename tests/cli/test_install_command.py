@@ -205,7 +205,7 @@ def test_servers_that_may_need_a_sign_in_are_moved_and_the_command_offers_to_sig
     linear = {"type": "http", "url": "https://mcp.linear.example/mcp"}
     home.write("claude-code", git=GIT, linear=linear)
     told = said(install("claude-code", "--yes"))
-    assert "they may need a new sign-in: linear." in told
+    assert "they may need a new sign-in: linear. `toolcrib doctor` says which, and `toolcrib login NAME`" in told
     assert f"toolcrib login linear -c {home.config}" in told
     assert home.served == {"git": GIT, "linear": linear}
 

@@ -24,9 +24,9 @@ from toolcrib.cli.app import COMMANDS
 from toolcrib.config.access_settings import AuthSettings, Jwt, PolicySettings, RuleSettings, TokenSettings
 from toolcrib.config.catalog_sections import BundleSettings, CapabilitySettings, CategorySettings
 from toolcrib.config.configuration import Audit
-from toolcrib.config.gateway_settings import PinSettings, SourceSettings, ToolcribSettings
+from toolcrib.config.gateway_settings import OAuthSection, PinSettings, SourceSettings, ToolcribSettings
 from toolcrib.config.search_settings import EmbedderSettings, HistorySettings, SearchSettings
-from toolcrib.core.errors import ErrorCode, ToolcribError
+from toolcrib.core.errors import ErrorCode, SignInRequired, ToolcribError
 from toolcrib.core.metadata import KEYS as METADATA_KEYS
 from toolcrib.definitions.lint import RULES
 from toolcrib.operations.briefing import operation_tools
@@ -43,7 +43,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def errors() -> str:
-    kinds = {kind.code: kind for kind in ToolcribError.__subclasses__()}
+    kinds = {kind.code: kind for kind in (*ToolcribError.__subclasses__(), SignInRequired)}
     rows = [(f"`{code}`", (kinds[code].__doc__ or "").partition("\n")[0], kinds[code].advice) for code in ErrorCode]
     return table(("Code", "Means", "What to do"), rows)
 
@@ -157,6 +157,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "standard categories": standard_categories,
     "settings": fields_of(ToolcribSettings),
     "source settings": fields_of(SourceSettings),
+    "oauth settings": fields_of(OAuthSection),
     "category settings": fields_of(CategorySettings),
     "bundle settings": fields_of(BundleSettings),
     "capability settings": fields_of(CapabilitySettings),

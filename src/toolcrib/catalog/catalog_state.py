@@ -44,6 +44,8 @@ class SourceEntry:
     """What the owner can do about the failure, if Toolcrib knows. Only for the owner."""
     is_lasting: bool = False
     """Whether the failure is permanent until the owner fixes it."""
+    needs_sign_in: bool = False
+    """Whether the failure is that a person has to sign in. The tools of an earlier listing can still be found."""
     trusted: bool = False
     """Whether the owner trusts what the tools claim about themselves."""
     identity: str = ""

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 
 from toolcrib.catalog.catalog_state import SourceEntry, SourceStatus
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolcribError
+from toolcrib.core.errors import InvalidTool, SignInRequired, SourceUnavailable, ToolcribError
 from toolcrib.core.tools import Tool
 from toolcrib.definitions.drift import Judgement, suspicions_in_texts
 from toolcrib.sources.base import Listing, Source
@@ -274,6 +274,7 @@ class Intake:
                     diagnosis=known.diagnosis,
                     remedy=known.remedy,
                     is_lasting=known.is_lasting,
+                    needs_sign_in=known.needs_sign_in,
                 )
             shown = (judgements[tool.name].shown if tool.name in judgements else tool for tool in listing.tools)
             self._registry.register_source(published, [tool for tool in shown if tool is not None])
@@ -290,6 +291,7 @@ class Intake:
             diagnosis=repr(error),
             remedy="",
             is_lasting=True,
+            needs_sign_in=False,
             judgements={},
         )
         self._registry.register_source(hidden, [])
@@ -299,6 +301,7 @@ class Intake:
         if attended.is_left:
             return
         entry = attended.entry
+        wants_sign_in = isinstance(error, SignInRequired)
         has_details = isinstance(error, SourceUnavailable)
         diagnosis, remedy = (error.diagnosis, error.remedy) if has_details else ("", "")
         known = self._registry.state.sources.get(entry.name, entry)
@@ -312,7 +315,8 @@ class Intake:
             reason=error.message,
             diagnosis=diagnosis,
             remedy=remedy,
-            is_lasting=not error.retryable,
+            is_lasting=not (error.retryable or wants_sign_in),
+            needs_sign_in=wants_sign_in,
         )
         self._registry.register_source(failed)
 

@@ -13,7 +13,7 @@ import platformdirs
 
 from toolcrib.agent.conversation_store import ConversationStore
 from toolcrib.catalog.access import CAREFUL
-from toolcrib.cli.opened_catalog import default_cache, default_vectors, pins_of, registrations_of
+from toolcrib.cli.opened_catalog import default_cache, default_grants, default_vectors, pins_of, registrations_of
 from toolcrib.cli.options import FILE, no_audit_option
 from toolcrib.cli.serve_command import audited
 from toolcrib.cli.terminal_output import asynchronous, log_warnings, plain, stderr
@@ -83,6 +83,7 @@ async def acp(config: Path | None, model: str, bundle: str | None, *, no_session
             registrations=registrations_of(config),
             pins=pins_of(config),
             vectors=vectors,
+            grants=default_grants(),
             record=None if audit is None else audit.record,
         )
         read = crib.add_config(config)

@@ -286,6 +286,7 @@ def _wire(found: _Found) -> dict[str, Any]:
         "listed_in_s": None if entry.listed_in_s is None else round(entry.listed_in_s, 3),
         "reason": found.reason,
         "remedy": found.remedy,
+        "needs_sign_in": entry.needs_sign_in,
         "set_aside": [{"name": aside.name, "reason": aside.reason} for aside in entry.set_aside],
         "warnings": [*entry.warnings, *_doubts_about_extras(entry)],
         "limits": None if found.configured is None else _limits_of(found.configured),

@@ -238,7 +238,8 @@ def _remark(found: Survey, plan: InstallPlan, sharers: Sequence[SharingClient]) 
     if plan.sign_ins:
         _bullet(
             f"Toolcrib cannot use a sign-in of {title}. These servers have no credentials in the file, so they may need"
-            f" a new sign-in: {', '.join(plan.sign_ins)}."
+            f" a new sign-in: {', '.join(plan.sign_ins)}. `toolcrib doctor` says which, and `toolcrib login NAME` signs"
+            " in."
         )
     if found.replaced_gateway is not None:
         _bullet(f"{title} will no longer use the gateway at {found.replaced_gateway}.")

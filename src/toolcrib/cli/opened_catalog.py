@@ -21,6 +21,7 @@ from toolcrib.definitions.pins import PinStore
 from toolcrib.operations.calling.approval_store import ApprovalStore
 from toolcrib.search.vector_store import VectorStore
 from toolcrib.secrets.keys import seal
+from toolcrib.sources.mcp.oauth.grants import GrantStore
 from toolcrib.waiting import WaitingStore
 
 REFRESH_S = 0.1
@@ -52,6 +53,11 @@ def default_cache() -> Path:
 def default_vectors() -> Path:
     """Return the default path of the embeddings of tools."""
     return platformdirs.user_cache_path("toolcrib") / "vectors.sqlite"
+
+
+def default_grants() -> GrantStore:
+    """Return the store of the sign-ins to servers."""
+    return GrantStore(platformdirs.user_state_path("toolcrib") / "grants.sqlite", seal)
 
 
 def registrations_of(config: Path) -> RegistrationStore:
@@ -98,6 +104,7 @@ async def opened(
             registrations=registrations,
             pins=pins_of(config) if tools is None else None,
             vectors=vectors,
+            grants=default_grants(),
         )
         if not searched:
             crib.knowledge.rest()

@@ -22,6 +22,7 @@ from toolcrib.audit.store import AuditStore
 from toolcrib.cli.opened_catalog import (
     default_approvals,
     default_cache,
+    default_grants,
     default_vectors,
     hidden_warning,
     pins_of,
@@ -129,6 +130,7 @@ def serve(
             registrations=registrations_of(config),
             pins=pins_of(config),
             vectors=vectors,
+            grants=default_grants(),
             record=None if audit is None else audit.record,
         )
 

@@ -18,7 +18,7 @@ import orjson
 
 from toolcrib.cli.options import DEFAULT_CONFIG
 from toolcrib.core.digests import BYTES_PER_TOKEN
-from toolcrib.core.errors import InvalidConfig, NextAction, SourceUnavailable, ToolcribError
+from toolcrib.core.errors import InvalidConfig, NextAction, SignInRequired, SourceUnavailable, ToolcribError
 from toolcrib.core.untrusted_text import OBEYED, visible
 from toolcrib.core.uris import shown
 
@@ -247,7 +247,8 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
         if isinstance(error, SourceUnavailable):  # the person who types a command owns the configuration
             if error.diagnosis:
                 say(f"  {error.diagnosis}")
-            stderr.print(f"  Next: toolcrib doctor{_pointed_at()}", markup=False)
+            if not isinstance(error, SignInRequired):  # its hints have the command
+                stderr.print(f"  Next: toolcrib doctor{_pointed_at()}", markup=False)
         elif error.next_action is not None:
             show_next_action(error.next_action)
     sys.exit(2 if isinstance(error, InvalidConfig) else 1)

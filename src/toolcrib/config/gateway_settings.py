@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 from toolcrib.catalog.bundles import NO_BUNDLES
 from toolcrib.catalog.categories import NO_CATEGORIES
@@ -29,6 +29,7 @@ from toolcrib.core.json_settings import (
     Seconds,
     Section,
     Settings,
+    Strings,
     Switch,
     Text,
     choice,
@@ -37,7 +38,7 @@ from toolcrib.core.json_settings import (
     whole_number,
     words,
 )
-from toolcrib.core.placeholders import Problem, expanded_members, for_each_principal
+from toolcrib.core.placeholders import WHO, Problem, expanded, expanded_members, for_each_principal
 from toolcrib.core.values import read_strings, unknown
 from toolcrib.definitions.drift import DEFAULT_PINS, PinPolicy, Verdict
 from toolcrib.definitions.drift.suspicions import RULES
@@ -45,7 +46,7 @@ from toolcrib.operations.calling.limits import DEFAULT_LOOKUP_RATE, DEFAULT_RATE
 from toolcrib.sources.base import free_name, source_name
 from toolcrib.sources.installed import installed_plugins
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
-from toolcrib.sources.mcp.server_spec import DEFAULT_PATIENCE, HttpServer, McpServer, Patience
+from toolcrib.sources.mcp.server_spec import DEFAULT_PATIENCE, HttpServer, McpServer, OAuthSettings, Patience
 
 _MOST_CALLS = 1_000_000
 _MOST_PRINCIPALS = 100_000
@@ -54,6 +55,8 @@ _MOST_ROOM = 1_000_000_000
 
 Bytes = Annotated[int, whole_number(_LEAST_ROOM, _MOST_ROOM, "bytes")]
 
+
+_GrantType = Literal["authorization_code", "client_credentials"]
 
 Pin = Annotated[Verdict | None, choice({each.value: each for each in Verdict})]
 
@@ -170,6 +173,64 @@ class SourceSettings(_ServerLimits, _PluginSettings):
     """`shared` (the default), or `principal`: each principal gets a separate instance of the server."""
     principals: Section[dict[str, _PersonalSettings] | None] = None
     """The principals that get an isolated server, by id, each with its own `headers` or `env`."""
+    oauth: Section[OAuthSection | None] = None
+    """How to sign in to the server, for the few servers that need settings for that."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OAuthSection(Settings):
+    """The settings under `toolcrib.sources.NAME.oauth`: how to sign in to a server. Most servers need none."""
+
+    client_id: Any = ""
+    """The id of an application that you registered at the issuer. By default, Toolcrib registers itself."""
+    client_secret: Any = ""
+    """Its secret. Use a placeholder such as `${GITHUB_CLIENT_SECRET}`. It needs `issuer`."""
+    private_key: Any = ""
+    """A private key in PEM (RSA, EC or Ed25519), by which a program signs in in place of `client_secret`."""
+    client_metadata_url: Any = ""
+    """The https URL of a client ID metadata document that you publish. Its content is on the page about signing in."""
+    grant: Annotated[_GrantType, choice(get_args(_GrantType))] = "authorization_code"
+    """`authorization_code`: a person signs in. `client_credentials`: the application itself, without a person."""
+    issuer: Any = ""
+    """The only issuer to use. Required with `client_secret` and `private_key`, which are sent to no other."""
+    scopes: Strings = ()
+    """The scopes to ask for. By default, those that the server names."""
+    redirect_port: Annotated[int, whole_number(0, 65_535, "ports")] = 0
+    """The port of the redirect to this machine. Set it if the issuer compares ports; 0 means any free port."""
+    allow_private: Flag = False
+    """`true` if the issuer may be in a private network although the server is not, and may use plain http."""
+
+    def oauth(self, place: str, environ: Mapping[str, str]) -> OAuthSettings:
+        """Return the settings, with variables filled in. Problems name their place as `place`.
+
+        Raises:
+            Problem: a value is not a string, a variable is not set, or two settings contradict each other.
+        """
+        texts = ("client_id", "client_secret", "private_key", "client_metadata_url", "issuer")
+        filled = {
+            key: expanded(value, f"{place}.{key}", environ) if (value := getattr(self, key)) else "" for key in texts
+        }
+        read = OAuthSettings(
+            **filled,
+            grant=self.grant,
+            scopes=self.scopes,
+            redirect_port=self.redirect_port,
+            allow_private=self.allow_private,
+        )
+        if WHO in "".join(filled.values()):
+            raise Problem(f"{place}: `${{principal}}` is not allowed here")
+        secret = "client_secret" if read.client_secret else "private_key"
+        if getattr(read, secret) and not (read.client_id and read.issuer):
+            raise Problem(f"{place}.{secret}: needs `client_id` and `issuer`, so that it is sent to no other issuer")
+        if read.private_key and read.grant != "client_credentials":
+            raise Problem(f"{place}.private_key: is only allowed with `grant` set to `client_credentials`")
+        if read.grant == "client_credentials" and not (read.client_secret or read.private_key):
+            raise Problem(f"{place}.grant: `client_credentials` needs `client_secret` or `private_key`")
+        if read.client_metadata_url and not re.fullmatch(r"https://[^/\s]+/\S+", read.client_metadata_url):
+            raise Problem(f"{place}.client_metadata_url: must be an https URL with a path")
+        if read.issuer and not re.match(r"https?://[^/\s]", read.issuer):
+            raise Problem(f"{place}.issuer: must be the URL of the issuer")
+        return read
 
 
 def _read_plugins(value: object, place: str) -> bool | tuple[str, ...]:
@@ -309,6 +370,8 @@ def _servers(
         read = read_server(
             config.source_names[label], entry, f"{key}.{label}", for_each if is_isolated else environ, config.inputs
         )
+        if given.oauth is not None and not read.disabled:
+            read = _with_oauth(read, given.oauth, f"{place}.oauth", for_each)
         server = replace(
             read,
             title=given.title or None,
@@ -326,12 +389,31 @@ def _servers(
             server,
             isolation=given.isolation or "shared",
             is_expressly_shared=given.isolation == "shared",
+            shares_sign_in=given.isolation is not None or not (config.auth.is_required and _may_want_sign_in(read)),
             principals=given.principals
             and {
                 each: personal.personal(f"{place}.principals.{each}", server.server, for_each, config.inputs)
                 for each, personal in given.principals.items()
             },
         )
+
+
+def _may_want_sign_in(server: ServerConfig) -> bool:
+    return isinstance(server.server, HttpServer) and not server.server.has_own_token
+
+
+def _with_oauth(server: ServerConfig, section: OAuthSection, place: str, environ: Mapping[str, str]) -> ServerConfig:
+    """Return `server` with its settings for signing in, or with their problem."""
+    if server.server is None:
+        return server
+    try:
+        if not isinstance(server.server, HttpServer):
+            raise Problem(f"{place}: only a server with a `url` can have it")
+        if server.server.has_own_token:
+            raise Problem(f"{place}: the server has a token in its `headers`; remove one of them")
+        return replace(server, server=replace(server.server, oauth=section.oauth(place, environ)))
+    except Problem as problem:
+        return replace(server, server=None, problem=str(problem))
 
 
 def _source_names(labels: Iterable[str]) -> dict[str, str]:

@@ -60,6 +60,9 @@ class ServerConfig:
     isolation: Isolation = "shared"
     is_expressly_shared: bool = False
     """Whether the file sets `isolation` to `shared`, and does not only leave the key out."""
+    shares_sign_in: bool = True
+    """Whether all principals that share the server may use one sign-in. If people have tokens of their own for the
+    gateway, the file must say so."""
     principals: Mapping[str, Personal] | None = None
     """Who has an isolated server, by id or `EVERYONE_ELSE`. None means everyone."""
 

@@ -28,6 +28,7 @@ class ErrorCode(StrEnum):
     RATE_LIMITED = "RATE_LIMITED"
     CAPABILITY_MISSING = "CAPABILITY_MISSING"
     SOURCE_UNAVAILABLE = "SOURCE_UNAVAILABLE"
+    SIGN_IN_REQUIRED = "SIGN_IN_REQUIRED"
     TOOL_FAILED = "TOOL_FAILED"
     NOT_FOUND = "NOT_FOUND"
     BUNDLE_INCOMPLETE = "BUNDLE_INCOMPLETE"
@@ -259,7 +260,7 @@ class SourceUnavailable(ToolcribError):
 
     def at(self, retry_after_s: float | None) -> SourceUnavailable:
         """Return a copy of this error with `retry_after_s` replaced."""
-        return SourceUnavailable(
+        return type(self)(
             self.message,
             diagnosis=self.diagnosis,
             remedy=self.remedy,
@@ -268,6 +269,16 @@ class SourceUnavailable(ToolcribError):
             retryable=self.retryable,
             retry_after_s=retry_after_s,
         )
+
+
+class SignInRequired(SourceUnavailable):
+    """The tool's server only serves people who signed in: there is no sign-in, or it has ended. Nothing ran.
+
+    The hints have the command by which a person signs in. The server is tried again soon after that.
+    """
+
+    code = ErrorCode.SIGN_IN_REQUIRED
+    advice = "Ask the user to run the command in the hints. After the sign-in, send `next_action`."
 
 
 class ToolFailed(ToolcribError):

@@ -35,6 +35,8 @@ from toolcrib.sources.mcp.server_spec import HttpServer, McpServer, StdioServer,
 
 if TYPE_CHECKING:
     from toolcrib.sources.mcp.mcp_source import McpSource
+    from toolcrib.sources.mcp.oauth.credentials import Credentials
+    from toolcrib.sources.mcp.oauth.grants import GrantStore
 
 SERVING = "TOOLCRIB_SERVING"
 """The environment variable that tells servers which configurations they were started from.
@@ -73,14 +75,20 @@ class ConfiguredServers(ConfiguredSources[_Server]):
     """Passes shared servers to the intake, and creates isolated servers for each principal."""
 
     def __init__(
-        self, intake: Intake, definitions: Definitions | None, client: Callable[[], Client], judge: Judge | None = None
+        self,
+        intake: Intake,
+        definitions: Definitions | None,
+        client: Callable[[], Client],
+        judge: Judge | None = None,
+        grants: GrantStore | None = None,
     ) -> None:
         """`client` is the client that a server may ask outside a call. `judge` decides which tools of isolated servers
-        are shown.
+        are shown. `grants` stores the sign-ins to servers.
         """
         super().__init__()
         self._intake = intake
         self._definitions = definitions
+        self._grants = grants
         self._client = client
         self._secrets = SecretStore()
         self._assembled: dict[str, _Assembled] = {}
@@ -188,6 +196,7 @@ class ConfiguredServers(ConfiguredSources[_Server]):
             patience=config.patience,
             stops_when_idle=definitions is not None,
             client=client,
+            credentials=self._credentials(config, server, principal_id),
         )
         cached = None
         if definitions is not None:
@@ -196,6 +205,17 @@ class ConfiguredServers(ConfiguredSources[_Server]):
             at = address(server) if principal_id is None else {**address(server), "principal": principal_id}
             cached = CachedSource(source, definitions, at, client=client)
         return _Assembled(source, cached, LimitedSource(cached or source, config.capacity))
+
+    def _credentials(self, config: ServerConfig, server: McpServer, principal_id: str | None) -> Credentials | None:
+        """Return the tokens from signing in to a server over HTTP. All principals that share a server share those of
+        the local principal."""
+        if self._grants is None or not isinstance(server, HttpServer) or server.has_own_token:
+            return None
+        if not config.shares_sign_in:
+            return None
+        from toolcrib.sources.mcp.oauth.credentials import Credentials  # noqa: PLC0415  as above
+
+        return Credentials(self._grants, config.name, principal_id or LOCAL.id, server)
 
 
 def refuse_own_file(path: Path) -> None:

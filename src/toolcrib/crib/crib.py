@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from toolcrib.config.registrations import Kind, Registrable
     from toolcrib.sources.declared.definition import DeclaredTools
     from toolcrib.sources.functions import FunctionSource
+    from toolcrib.sources.mcp.oauth.grants import GrantStore
     from toolcrib.surfaces.program import CribApp
 
 _FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
@@ -90,6 +91,7 @@ class Toolcrib(OperationMethods):
         pins: PinStore | None = None,
         embedder: Embedder | None = None,
         vectors: Vectors | None = None,
+        grants: GrantStore | None = None,
         record: Recorder | None = None,
     ) -> None:
         """Create a crib without tools. Every argument is optional.
@@ -101,7 +103,8 @@ class Toolcrib(OperationMethods):
         `register` registers. The crib loads it together with a configuration, or when you enter the crib. `pins` stores
         the pinned definitions and their versions; without it, nothing is pinned, and versions are counted only while
         the program runs. `embedder` computes vectors for search and takes precedence over the embedder of a
-        configuration. `vectors` caches the vectors of tools. `record` receives every operation.
+        configuration. `vectors` caches the vectors of tools. `grants` stores the sign-ins to servers; without it, a
+        server that wants a sign-in cannot be used. `record` receives every operation.
 
         Raises:
             InvalidConfig: `policy` is not a policy, or the mapping is invalid.
@@ -119,7 +122,7 @@ class Toolcrib(OperationMethods):
         """Decides which definitions are shown, based on the pins."""
         self._intake = Intake(self.registry, self.guard)
         self._functions: FunctionSource | None = None
-        self._servers = ConfiguredServers(self._intake, definitions, lambda: self.client, self.guard)
+        self._servers = ConfiguredServers(self._intake, definitions, lambda: self.client, self.guard, grants)
         self.isolated_sources = self._servers.isolated_sources
         """The sources that each principal has separately."""
         self.knowledge = SearchKnowledge(self.registry, self.isolated_sources, vectors, embedder)

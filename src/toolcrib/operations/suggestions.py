@@ -11,7 +11,14 @@ from typing import Any
 from toolcrib.catalog.catalog_state import SourceStatus
 from toolcrib.catalog.ontology import Branch
 from toolcrib.catalog.view import View
-from toolcrib.core.errors import NextAction, NoMatchInCategory, SourceUnavailable, ToolNotFound, UnknownPath
+from toolcrib.core.errors import (
+    NextAction,
+    NoMatchInCategory,
+    SignInRequired,
+    SourceUnavailable,
+    ToolNotFound,
+    UnknownPath,
+)
 from toolcrib.core.handles import Handle
 from toolcrib.core.schema import MAX_COMPARED, MAX_COMPARED_CHARS
 from toolcrib.core.tools import Path
@@ -94,6 +101,13 @@ def unavailable(view: View, source: str) -> SourceUnavailable | None:
     entry = view.sources.get(source)
     if entry is None or entry.status is SourceStatus.READY:
         return None
+    if entry.needs_sign_in:
+        return SignInRequired(
+            entry.reason or f"`{source}` needs a sign-in.",
+            diagnosis=entry.diagnosis,
+            hints=[f"Ask the user: {entry.remedy}"] if entry.remedy else (),
+            next_action=NextAction("list"),
+        )
     what = "is still starting" if entry.status is SourceStatus.STARTING else f"is unavailable: {entry.reason}"
     return SourceUnavailable(
         f"The source `{source}` {what}".rstrip(".") + ".",

@@ -202,16 +202,15 @@ async def test_a_server_that_refuses_the_request_is_unavailable_with_the_status(
 
 
 @pytest.mark.parametrize("path", ["mcp", "sse"])
-async def test_a_server_that_needs_a_sign_in_is_unavailable_with_a_remedy(locked: str, path: str) -> None:
+async def test_a_server_that_wants_a_sign_in_needs_a_token_if_nobody_can_sign_in(locked: str, path: str) -> None:
     transport: Transport = "sse" if path == "sse" else "streamable-http"
     url = f"{locked}/{path}?status=401&metadata=1"
     async with crib_of(HttpServer(url, transport=transport)) as crib:
         entry = crib.view().sources["far"]
-        assert entry.reason == (
-            "`far` could not start or connect: it needs a sign-in (OAuth), which Toolcrib cannot do yet (HTTP 401)."
-        )
+        assert entry.reason == "`far` needs a sign-in."
+        assert entry.needs_sign_in
         assert entry.diagnosis == ""
-        assert f"`npx mcp-remote {locked}/{path}`" in entry.remedy
+        assert "token to its `headers`" in entry.remedy
     async with crib_of(HttpServer(url, {"Authorization": "Bearer expired"}, transport)) as crib:
         entry = crib.view().sources["far"]
         assert "answered HTTP 401 Unauthorized" in (entry.reason or "")

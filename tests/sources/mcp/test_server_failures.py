@@ -140,7 +140,8 @@ def test_a_missing_program_gets_a_remedy_to_install_it(command: str, way_out: st
         (Refusal("refused", status=503), ""),
         (Refusal("did not accept a connection", unreached=True), "Check that the server is running"),
         (Refusal("cannot be asked", unreached=True, lasting=True), ""),
-        (Refusal("needs a sign-in", status=401, wants_sign_in=True), "`npx mcp-remote https://far.example/mcp`"),
+        (Refusal("needs it", status=401, wants_sign_in=True, login="toolcrib login x"), "Run `toolcrib login x`."),
+        (Refusal("needs it", status=401, wants_sign_in=True), "Set its `isolation`"),
     ],
 )
 def test_a_refused_request_gets_a_remedy_without_secrets(refusal: Refusal, way_out: str) -> None:

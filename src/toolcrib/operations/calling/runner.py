@@ -24,6 +24,7 @@ from toolcrib.core.errors import (
     NotAuthorized,
     NotExpanded,
     RateLimited,
+    SignInRequired,
     SourceUnavailable,
     StaleExpansion,
     ToolcribError,
@@ -83,6 +84,7 @@ class Runner:
             InvalidArguments: nothing ran; hints and details say what is wrong where.
             RateLimited: nothing ran; the principal exceeded its rate limit.
             SourceUnavailable: the source cannot be reached, or stopped.
+            SignInRequired: nothing ran; a person has to sign in to the source first.
             ToolFailed: the source refused to run the tool, or asks for input and the client cannot be asked.
 
         `ToolNotFound`, `NotAuthorized`, `StaleExpansion`, `CapabilityMissing` and `SourceUnavailable` can also be the
@@ -156,6 +158,10 @@ class Runner:
                 result = await entry.source.call_tool(entry.offered(tool), order.arguments, context, progress=progress)
             except StaleExpansion as stale:
                 raise StaleExpansion(stale.message, hints=stale.hints, next_action=_expand(tool)) from stale
+            except SignInRequired as wanted:
+                logger.warning("%s", " ".join(filter(None, (wanted.message, wanted.diagnosis))))
+                again = {"tool_id": tool.handle, "arguments": dict(order.arguments)}
+                raise wanted.leading_to(NextAction("call_tool", again)) from wanted
             except SourceUnavailable as gone:
                 # If the request was sent, a retry is only safe if a trusted source says that the tool is idempotent.
                 retryable = gone.retryable or (entry.trusted and tool.annotations.idempotent)

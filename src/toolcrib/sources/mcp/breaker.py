@@ -11,7 +11,7 @@ from typing import Self
 
 import anyio
 
-from toolcrib.core.errors import SourceUnavailable
+from toolcrib.core.errors import SignInRequired, SourceUnavailable
 
 FIRST_WAIT_S = 1.0
 LAST_WAIT_S = 300.0
@@ -95,6 +95,11 @@ class Breaker:
         left_s = self._backoff.left_s(self._now())
         return math.ceil(round(left_s * 10, 6)) / 10 if left_s > 1e-6 else None  # sums of floats are slightly inexact
 
+    @property
+    def waits_for_sign_in(self) -> bool:
+        """Whether the last failure was that the server wants a sign-in."""
+        return isinstance(self._last, SignInRequired)
+
     def check(self, *, in_words: bool = True) -> None:
         """Return if the server may be used now.
 
@@ -108,6 +113,8 @@ class Breaker:
         if retry_after_s is None:
             return
         last = self._last or SourceUnavailable(f"`{self._name}` asked clients to wait before the next request.")
+        if isinstance(last, SignInRequired):  # time does not help, and a sign-in is noticed at once
+            raise last.at(None)
         told = [last.message]
         if in_words and failures:
             told.append("It failed once." if failures == 1 else f"It failed {failures} times in a row.")
@@ -170,7 +177,7 @@ class Breaker:
             self._is_lasting = not died and not failure.retryable
             self._end(self._trial)
         self.pause(failure.retry_after_s)
-        return failure.at(self.retry_after_s)
+        return failure if isinstance(failure, SignInRequired) else failure.at(self.retry_after_s)
 
     def pause(self, pause_s: float | None) -> None:
         """Note that the server wants no calls for `pause_s` seconds, if it said so."""

@@ -37,6 +37,7 @@ from toolcrib.sources.mcp.asking import AskedSession, RequestHandlers
 from toolcrib.sources.mcp.backlog import Backlog, bounded
 from toolcrib.sources.mcp.carried_transport import carried
 from toolcrib.sources.mcp.http_transport import TIMEOUT_S, Health, HttpClient, refusal_by_sdk
+from toolcrib.sources.mcp.oauth.credentials import Credentials
 from toolcrib.sources.mcp.refused_requests import MAX_MESSAGE_BYTES, Closed, Outcomes, RequestRefused, refusal_in
 from toolcrib.sources.mcp.server_output import LastWords, Secrets, listening
 from toolcrib.sources.mcp.server_spec import AnyServer, CarriedServer, HttpServer, StdioServer
@@ -344,6 +345,7 @@ async def connect(
     on_log: OnLog = _unheard,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
     secrets: Secrets | None = None,
+    credentials: Credentials | None = None,
 ) -> AsyncGenerator[Connection]:
     """Start or reach `server`, negotiate a protocol era, and stay connected for the block.
 
@@ -351,14 +353,20 @@ async def connect(
 
     What the server says outside the protocol goes to `said`: its standard error, or its HTTP error statuses. `asking`
     answers the server's requests, and `on_log` takes its log messages. `secrets` are hidden in its errors; the default
-    is the values in `env` and `headers`.
+    is the values in `env` and `headers`. `credentials` are the tokens from signing in to a server over HTTP.
 
     Raises:
         OSError, MCPError, httpx2.HTTPError: the transport or the handshake failed, alone or in an exception group.
     """
     outcomes, health = Outcomes(), Health()
     async with _transport(
-        server, said, outcomes, health, call_timeout_s=call_timeout_s, max_message_bytes=max_message_bytes
+        server,
+        said,
+        outcomes,
+        health,
+        call_timeout_s=call_timeout_s,
+        max_message_bytes=max_message_bytes,
+        credentials=credentials,
     ) as (reading, writing):
         dispatcher = ListingDispatcher(
             reading,
@@ -390,8 +398,8 @@ async def _negotiate(session: ClientSession) -> None:
     try:
         await session.discover()
     except (MCPError, RuntimeError, ValidationError) as error:
-        if isinstance(error, RequestRefused) and error.refusal.unreached:
-            raise  # the handshake would not reach it either
+        if isinstance(error, RequestRefused) and (error.refusal.unreached or error.refusal.wants_sign_in):
+            raise  # the handshake would not succeed either
         try:
             await session.initialize()
         except MCPError as refusal:
@@ -409,6 +417,7 @@ async def _transport(
     *,
     call_timeout_s: float,
     max_message_bytes: int,
+    credentials: Credentials | None,
 ) -> AsyncGenerator[Any]:
     if isinstance(server, StdioServer):
         if server.cwd is not None and not await anyio.Path(server.cwd).is_dir():
@@ -428,7 +437,13 @@ async def _transport(
     # A server may hold its stream open as long as a call may take, plus the time in which a person answers a question.
     answer_timeout_s = max(HTTP_READ_TIMEOUT_S, call_timeout_s + TIMEOUT_S) + QUESTION_S
     client = HttpClient(
-        server, said, outcomes, health, answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes
+        server,
+        said,
+        outcomes,
+        health,
+        credentials=credentials,
+        answer_timeout_s=answer_timeout_s,
+        max_message_bytes=max_message_bytes,
     )
     if server.transport == "sse":
         async with client, streamed(client, server.url, max_message_bytes=max_message_bytes) as streams:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -27,6 +28,7 @@ from pydantic_core import from_json
 
 from toolcrib.core.uris import shown
 from toolcrib.sources.mcp.event_stream import Events
+from toolcrib.sources.mcp.oauth.credentials import Credentials, NoCredentials, is_challenge, wants_sign_in
 from toolcrib.sources.mcp.refused_requests import NO_MESSAGE, OTHER_ID, Outcomes, Refusal, too_long
 from toolcrib.sources.mcp.server_output import LastWords
 from toolcrib.sources.mcp.server_spec import HttpServer
@@ -56,6 +58,9 @@ _PLAIN = frozenset({401, 403, 407, 429})
 """Statuses that say more than the error in their body, because servers put any code there."""
 
 _BROKE_OFF = "closed the connection before it answered"
+
+_REFUSAL = "toolcrib/refusal"
+"""The extension of a response that we made because the request could not be sent."""
 
 
 @dataclass(slots=True)
@@ -108,10 +113,14 @@ class HttpClient(httpx2.AsyncClient):
         outcomes: Outcomes,
         health: Health,
         *,
+        credentials: Credentials | None = None,
         answer_timeout_s: float,
         max_message_bytes: int,
     ) -> None:
-        """`answer_timeout_s` is how long an answer may take, or a stream may be silent, in seconds."""
+        """`answer_timeout_s` is how long an answer may take, or a stream may be silent, in seconds.
+
+        `credentials` are used unless `server` has a token of its own.
+        """
         super().__init__(
             headers=dict(server.headers),
             timeout=httpx2.Timeout(TIMEOUT_S, read=answer_timeout_s),
@@ -119,7 +128,8 @@ class HttpClient(httpx2.AsyncClient):
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
             max_redirects=MAX_REDIRECTS,
         )
-        self._has_token = any(name.lower() == "authorization" for name in server.headers)
+        self._has_own_token = server.has_own_token
+        self._credentials = None if server.has_own_token else credentials
         self._said = said
         self._outcomes = outcomes
         self._health = health
@@ -132,10 +142,15 @@ class HttpClient(httpx2.AsyncClient):
         if request.method == "POST":
             return await self._post(request, **options)
         if request.method == "DELETE":
-            with anyio.move_on_after(END_OF_SESSION_S):
-                await (await super().send(request, stream=True, **options)).aclose()
+            with anyio.move_on_after(END_OF_SESSION_S), suppress(NoCredentials):
+                await (await self._authorized(request, **options)).aclose()
             return httpx2.Response(204, request=request)
-        response = await super().send(request, stream=stream, **options)
+        try:
+            response = await self._authorized(request, **options)
+        except NoCredentials as error:
+            response = httpx2.Response(HTTPStatus.UNAUTHORIZED, extensions={_REFUSAL: error.refusal}, request=request)
+        if not stream:
+            await response.aread()
         if not _stays_within_origin(response):
             response.next_request = None
         if self._answers_follow and stream and _kind(response) == "text/event-stream":
@@ -146,6 +161,8 @@ class HttpClient(httpx2.AsyncClient):
         """Return why `response` to a GET is not a stream of events; None if it is one."""
         if response.has_redirect_location:
             return _redirected(response)
+        if (refusal := response.extensions.get(_REFUSAL)) is not None:
+            return cast("Refusal", refusal)
         if response.status_code >= 400:
             came = await self._refused(response, None)
             return came if isinstance(came, Refusal) else None
@@ -160,14 +177,38 @@ class HttpClient(httpx2.AsyncClient):
                 came = await self._taken(request, asked, **options)
             except httpx2.RequestError as error:
                 came = self._failed(error)
+            except NoCredentials as error:
+                came = error.refusal
         if isinstance(came, httpx2.Response):
             return came
         if asked is not None:
             self._outcomes.put(asked.id, came)
         return httpx2.Response(202, request=request)  # the SDK need not read anything more
 
+    async def _authorized(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request with the token of the sign-in, if there is one. Repeat it once if the server wants a new one.
+
+        Raises:
+            NoCredentials: the token cannot be read or renewed now. Nothing was sent.
+        """
+        if self._credentials is None:
+            return await super().send(request, stream=True, **options)
+        token = await self._credentials.token()
+        response = await super().send(_with_token(request, token), stream=True, **options)
+        try:
+            other = await self._credentials.instead(token, response)
+        except BaseException:
+            await response.aclose()
+            raise
+        if other is None:
+            return response
+        await response.aclose()
+        response = await super().send(_with_token(request, other), stream=True, **options)
+        self._credentials.judge(other, response)
+        return response
+
     async def _taken(self, request: httpx2.Request, asked: _Asked | None, **options: Any) -> httpx2.Response | _Came:
-        response = await super().send(request, stream=True, **options)
+        response = await self._authorized(request, **options)
         try:
             came = await self._judged(response, asked)
         except BaseException:
@@ -242,19 +283,22 @@ class HttpClient(httpx2.AsyncClient):
             if isinstance(came, ErrorData) and not isinstance(came.data, Refusal):
                 return came
         again = "" if retry_after_s is None else f"; retry in {retry_after_s:g} s"
-        # Source: RFC 9728, section 5.1. If we sent credentials, they are the problem, not a missing sign-in.
-        challenge = response.headers.get("www-authenticate", "").lower()
-        wants_sign_in = status == HTTPStatus.UNAUTHORIZED and "resource_metadata" in challenge and not self._has_token
         what = f"answered HTTP {status} {phrase}".rstrip() + again
+        # If the configuration has a token, that one is the problem, and not a missing sign-in.
+        cannot_sign_in = self._credentials is None and not self._has_own_token
+        is_wanted = wants_sign_in(response) or (cannot_sign_in and is_challenge(response))
+        if is_wanted:
+            what = "needs a sign-in" if status == HTTPStatus.UNAUTHORIZED else "needs a sign-in with more permissions"
         return Refusal(
-            "needs a sign-in (OAuth), which Toolcrib cannot do yet (HTTP 401)" if wants_sign_in else what,
+            what,
             # A proxy may send 503 for a request that went through. A 503 with a time comes from the server itself.
             retryable=status == HTTPStatus.TOO_MANY_REQUESTS
             or (status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after_s is not None),
             retry_after_s=retry_after_s,
             lasting=status in _LASTING,
             status=status,
-            wants_sign_in=wants_sign_in,
+            wants_sign_in=is_wanted,
+            login=self._credentials.login if is_wanted and self._credentials is not None else "",
         )
 
     async def _body(self, response: httpx2.Response) -> bytes | None:
@@ -307,6 +351,14 @@ def refusal_by_sdk(error: MCPError, max_message_bytes: int) -> Refusal | None:
 def _other_kind(response: httpx2.Response) -> Refusal:
     named = f"`{_kind(response)[:80]}`" if _kind(response) else "nothing"
     return Refusal(f"answered with {named} instead of an MCP message (HTTP {response.status_code})")
+
+
+def _with_token(request: httpx2.Request, token: str | None) -> httpx2.Request:
+    """Return `request` with this token, and without any that it had before."""
+    request.headers.pop("authorization", None)
+    if token is not None:
+        request.headers["Authorization"] = f"Bearer {token}"
+    return request
 
 
 def _kind(response: httpx2.Response) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from mcp_types import LOG_LEVEL_META_KEY, ResourceUpdatedNotification
 from pydantic import ValidationError
 
 from toolcrib.core.client import NO_CLIENT, Client
-from toolcrib.core.errors import SourceUnavailable, StaleExpansion, ToolcribError, ToolFailed
+from toolcrib.core.errors import SignInRequired, SourceUnavailable, StaleExpansion, ToolcribError, ToolFailed
 from toolcrib.core.placeholders import Problem
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
@@ -34,6 +34,7 @@ from toolcrib.sources.mcp.connection import CAPABILITIES, WHOLE, Connection, con
 from toolcrib.sources.mcp.exchanges import Exchanges, Verbosity
 from toolcrib.sources.mcp.filled_servers import Fill
 from toolcrib.sources.mcp.listing import LateExtras, WholeResult, WireRequest, list_all
+from toolcrib.sources.mcp.oauth.credentials import Credentials
 from toolcrib.sources.mcp.refused_requests import MAX_MESSAGE_BYTES
 from toolcrib.sources.mcp.server_failures import bottom, in_one_line
 from toolcrib.sources.mcp.server_output import Secrets
@@ -42,6 +43,9 @@ from toolcrib.sources.mcp.shapes import asks_oddly, is_result, unwrapped
 from toolcrib.sources.mcp.watching import LIST_CHANGED, Upkeep, Watching, follow_changes
 
 logger = logging.getLogger(__name__)
+
+SIGN_IN_CHECK_S = 1.0
+"""How often a server that waits for a sign-in looks whether there was one, in seconds."""
 
 
 class McpSource:
@@ -56,12 +60,14 @@ class McpSource:
         patience: Patience = DEFAULT_PATIENCE,
         stops_when_idle: bool = False,
         client: Callable[[], Client] = lambda: NO_CLIENT,
+        credentials: Credentials | None = None,
         now: Callable[[], float] = time.monotonic,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         """`fill` returns `server` with its stored values. It is called in a thread before each start.
 
-        `client` returns the client that the server may ask while no call is running.
+        `client` returns the client that the server may ask while no call is running. `credentials` are the tokens from
+        signing in to a server over HTTP.
 
         `now` is the clock, in seconds, that decides when a failed server is retried. An answer of more than
         `max_message_bytes` (of JSON) is not read, and only that request fails.
@@ -76,6 +82,8 @@ class McpSource:
         """The number of running calls."""
         self.server = server
         self._fill = fill
+        self._credentials = credentials
+        self._awaits_sign_in = False
         self._patience = patience
         self._max_message_bytes = max_message_bytes
         self._stack = AsyncExitStack()
@@ -299,8 +307,11 @@ class McpSource:
             in_background=self._in_background,
             came=self._note_change,
         )
-        secrets = Secrets(self.server)
+        secrets = Secrets(self.server, tokens=self._tokens)
         return Attempt(self._name, self.breaker.mark, Verbosity(self._name), extras, self.server, secrets)
+
+    def _tokens(self) -> Sequence[str]:
+        return () if self._credentials is None else self._credentials.secrets
 
     async def _reconnected(self) -> Connection:
         async with self.breaker.admitting():
@@ -310,6 +321,7 @@ class McpSource:
     async def _live(self, attempt: Attempt, to_list: bool) -> None:
         """Connect, list, and hold the connection until it ends or the source is left."""
         start_s = self._patience.start_s
+        signed_in_at = None if self._credentials is None else self._credentials.stamp()
         on_message = partial(self._on_message, attempt)
         asking = RequestHandlers(self._client().capabilities, self._exchanges.ask)
         try:
@@ -324,6 +336,7 @@ class McpSource:
                     on_log=self._exchanges.log,
                     max_message_bytes=self._max_message_bytes,
                     secrets=attempt.secrets,
+                    credentials=self._credentials,
                 ) as connection:
                     start.deadline = math.inf
                     # Before any call, because a server that came back may offer something different.
@@ -355,6 +368,19 @@ class McpSource:
             if attempt.failure is not None:
                 self.breaker.failed(attempt.failure, attempt.mark, died=False)
             attempt.settled.set()
+            is_awaited = self._awaits_sign_in or not isinstance(attempt.failure, SignInRequired)
+            if self._credentials is not None and not is_awaited:
+                self._awaits_sign_in = True
+                self._in_background(partial(self._retry_after_sign_in, self._credentials, signed_in_at))
+
+    async def _retry_after_sign_in(self, credentials: Credentials, stamp: object) -> None:
+        """Wait until the stored sign-ins differ from those at `stamp`, then use the server again. It is not asked
+        before that."""
+        while self.breaker.waits_for_sign_in and credentials.stamp() == stamp:  # noqa: ASYNC110  a different process
+            await anyio.sleep(SIGN_IN_CHECK_S)
+        self._awaits_sign_in = False
+        if self.breaker.waits_for_sign_in:
+            self.try_again()
 
     async def _filled(self, attempt: Attempt) -> AnyServer:
         """Return the server with its stored values, and hide these values in everything that the attempt tells.
@@ -365,7 +391,7 @@ class McpSource:
         if self._fill is None:
             return self.server
         filled = await apart(self._fill)  # the system's keyring may wait for a person
-        attempt.server, attempt.secrets = filled.server, Secrets(filled.server, filled.values)
+        attempt.server, attempt.secrets = filled.server, Secrets(filled.server, filled.values, self._tokens)
         return filled.server
 
     def _note_end(self, attempt: Attempt) -> None:

@@ -34,7 +34,9 @@ class Refusal:
     status: int | None = None
     """The HTTP status of the answer."""
     wants_sign_in: bool = False
-    """Whether the server only serves clients that signed in with OAuth."""
+    """Whether only a sign-in with OAuth helps."""
+    login: str = ""
+    """The command by which a person signs in. Empty if Toolcrib has no place for the tokens here."""
 
 
 class RequestRefused(MCPError):

@@ -11,7 +11,7 @@ from typing import cast
 import httpx2
 from pydantic import ValidationError
 
-from toolcrib.core.errors import SourceUnavailable
+from toolcrib.core.errors import SignInRequired, SourceUnavailable
 from toolcrib.core.placeholders import Problem
 from toolcrib.core.uris import shown
 from toolcrib.sources.mcp.refused_requests import Closed, Refusal, RequestRefused
@@ -137,32 +137,29 @@ def remedy(server: AnyServer, cause: BaseException | None, lines: Sequence[str])
             return ""
 
 
+_NO_PLACE = (
+    "Set its `isolation`: to `principal` if each person signs in, or to `shared` if all use one sign-in. Or add a token"
+    " to its `headers`."
+)
 _UNREACHED = "Check that the server is running, and the host and port in `url`."
 
 
 def _for_http(refusal: Refusal, server: HttpServer) -> str:
     if refusal.wants_sign_in:
-        url = _without_secrets(server.url)
-        return f"Add a token to its `headers`, or run it through `npx mcp-remote {url}`, which can sign in."
+        return f"Run `{refusal.login}`." if refusal.login else _NO_PLACE
     match refusal.status:
         case None:
             return _UNREACHED if refusal.unreached and not refusal.lasting else ""
         case 401 | 403 | 407 if server.headers:
             return "Check the credentials in its `headers`."
         case 401 | 403 | 407:
-            return "Add the required credentials to its `headers`."
+            return "Add the required credentials to its `headers`. If it lets people sign in, run `toolcrib login`."
         case 404 | 405 if server.transport == "streamable-http":
             return 'Check the path in `url`: it often ends in /mcp. For an older server, set `"type": "sse"`.'
         case 404 | 405:
             return "Check the path in `url`: it often ends in /sse."
         case _:
             return ""
-
-
-def _without_secrets(url: str) -> str:
-    """Return an address without its user name and query, because these may contain keys."""
-    parts = httpx2.URL(url)
-    return str(parts.copy_with(userinfo=b"", query=None, fragment=None))
 
 
 _KNOWN = (
@@ -203,6 +200,8 @@ def unavailable(
     if error is not None and not isinstance(cause := bottom(error), TimeoutError):
         if isinstance(cause, RequestRefused):
             refusal = cause.refusal
+            if refusal.wants_sign_in:
+                return _sign_in_required(name, refusal, heard, remedy, hidden)
             told += "" if what == refusal.what else f": {hidden(in_one_line(cause))}"
             diagnosis += [refusal.diagnosis] if refusal.diagnosis else []
             retryable, retry_after_s = retryable and not refusal.lasting, refusal.retry_after_s
@@ -216,6 +215,19 @@ def unavailable(
         remedy=shown(hidden(remedy)),
         retryable=retryable,
         retry_after_s=retry_after_s,
+    )
+
+
+def _sign_in_required(
+    name: str, refusal: Refusal, heard: Sequence[str], remedy: str, hidden: Callable[[str], str]
+) -> SignInRequired:
+    """Return the error for a server that wants a sign-in. A new attempt is useless until a person signed in."""
+    hints = [f"Ask the user to run `{refusal.login}` where Toolcrib runs, and to sign in."] if refusal.login else []
+    return SignInRequired(
+        f"`{name}` {refusal.what}.",
+        diagnosis=shown(hidden(" ".join((refusal.diagnosis, *heard)))).strip(),
+        remedy=shown(hidden(remedy)),
+        hints=hints,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any, TextIO, cast
@@ -26,8 +26,16 @@ class Secrets:
     """The values of a server's `env` and `headers`. All values count, because a name seldom shows whether its value is
     secret."""
 
-    def __init__(self, server: AnyServer, filled_in: Mapping[str, str] = MappingProxyType({})) -> None:
-        """`filled_in` are values in other places, by the names that replace them."""
+    def __init__(
+        self,
+        server: AnyServer,
+        filled_in: Mapping[str, str] = MappingProxyType({}),
+        tokens: Callable[[], Sequence[str]] = lambda: (),
+    ) -> None:
+        """`filled_in` are values in other places, by the names that replace them. `tokens` returns the current tokens
+        from signing in to the server, which are secret, too.
+        """
+        self._tokens = tokens
         values = (*filled_in.items(), *_values(server))
         # A reference that is not filled in is no secret, and errors name it.
         self._names = {value: name for name, value in values if len(value) >= SHORTEST and not references_in(value)}
@@ -38,10 +46,12 @@ class Secrets:
     @property
     def longest(self) -> int:
         """The length of the longest value, in characters."""
-        return max(map(len, self._names), default=0)
+        return max(map(len, (*self._names, *self._tokens())), default=0)
 
     def hidden(self, text: str) -> str:
         """Return `text` with each value replaced by its name."""
+        for token in self._tokens():
+            text = text.replace(token, "[token]")
         if self._pattern is None:
             return text
         return self._pattern.sub(lambda found: f"[{self._names[found[0]]}]", text)
@@ -68,6 +78,8 @@ def _values(server: AnyServer) -> Iterator[tuple[str, str]]:
             yield name, value
             if credentials := value.partition(" ")[2].strip():  # what follows `Bearer`
                 yield name, credentials
+        yield "client_secret", server.oauth.client_secret
+        yield "private_key", server.oauth.private_key
 
 
 KEPT_BYTES = 8_192

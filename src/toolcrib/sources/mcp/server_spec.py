@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from toolcrib.sources.mcp.carrier import Carrier
 
@@ -27,12 +28,44 @@ class StdioServer:
 
 
 @dataclass(frozen=True, slots=True)
+class OAuthSettings:
+    """What the owner set for signing in to a server. Everything that is empty is found out."""
+
+    client_id: str = ""
+    """Toolcrib as the issuer knows it. Empty: Toolcrib registers itself."""
+    client_secret: str = field(default="", repr=False)
+    private_key: str = field(default="", repr=False)
+    """A private key in PEM, by which a machine signs in. It replaces `client_secret`."""
+    client_metadata_url: str = ""
+    """The address of a client ID metadata document."""
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    """Whether a person signs in, or this client itself."""
+    issuer: str = ""
+    """The only issuer to use."""
+    scopes: tuple[str, ...] = ()
+    """The scopes to ask for, in place of those that the server names."""
+    redirect_port: int = 0
+    """The port of the redirect to this machine. 0: any free port."""
+    allow_private: bool = False
+    """Whether the issuer may be in a private network although the server is not."""
+
+
+NO_OAUTH_SETTINGS = OAuthSettings()
+
+
+@dataclass(frozen=True, slots=True)
 class HttpServer:
     """A server that speaks MCP over HTTP."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     transport: Literal["streamable-http", "sse"] = "streamable-http"
+    oauth: OAuthSettings = NO_OAUTH_SETTINGS
+
+    @property
+    def has_own_token(self) -> bool:
+        """Whether the configuration has a token for the server, so that no other is used."""
+        return any(name.lower() == "authorization" for name in self.headers) or bool(urlsplit(self.url).username)
 
     def __str__(self) -> str:
         return self.url
@@ -63,8 +96,11 @@ def address(server: AnyServer) -> dict[str, Any]:
     if isinstance(server, CarriedServer):
         return identity(server)
     said = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(server).items()}
-    if said.get("env_file", "") is None:  # keys of definitions that are cached already do not have it
+    # Keys of definitions that are cached already do not have these two.
+    if said.get("env_file", "") is None:
         del said["env_file"]
+    if isinstance(server, HttpServer) and server.oauth == NO_OAUTH_SETTINGS:
+        del said["oauth"]
     return said
 
 

@@ -26,6 +26,8 @@ STATUSES: Mapping[ErrorCode, HTTPStatus] = {
     ErrorCode.RATE_LIMITED: HTTPStatus.TOO_MANY_REQUESTS,
     ErrorCode.CAPABILITY_MISSING: HTTPStatus.SERVICE_UNAVAILABLE,
     ErrorCode.SOURCE_UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    # Not 401: the credentials of this request are right.
+    ErrorCode.SIGN_IN_REQUIRED: HTTPStatus.FAILED_DEPENDENCY,
     ErrorCode.TOOL_FAILED: HTTPStatus.BAD_GATEWAY,
     ErrorCode.NOT_FOUND: HTTPStatus.NOT_FOUND,
     ErrorCode.BUNDLE_INCOMPLETE: HTTPStatus.SERVICE_UNAVAILABLE,
