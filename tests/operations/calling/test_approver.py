@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import anyio
@@ -399,6 +400,28 @@ async def test_a_call_with_very_large_arguments_does_not_wait(waiting: WaitingSt
     with pytest.raises(NotAuthorized, match="too large to wait"):
         await run(Runner(approver=Approver(waiting=waiting)), view_for(), None, {"to": "x" * 300_000})
     assert waiting.all() == ()
+
+
+@pytest.mark.anyio
+async def test_a_caller_can_leave_while_the_key_of_waiting_calls_is_locked(tmp_path: Path) -> None:
+    asked, unlocked, over = Event(), Event(), Event()
+    in_time: list[bool] = []
+
+    def locked() -> Seal:
+        asked.set()
+        in_time.append(unlocked.wait(5))
+        over.set()
+        return Seal([bytes(32)])
+
+    runner = Runner(approver=Approver(waiting=WaitingStore(tmp_path / "waiting.sqlite", locked)))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run, runner, view_for(), None)
+        await anyio.to_thread.run_sync(asked.wait, 5)
+        tasks.cancel_scope.cancel()
+    assert in_time == [], "the caller waited for the key"
+    unlocked.set()
+    await anyio.to_thread.run_sync(over.wait, 5)
+    assert in_time == [True]
 
 
 @pytest.mark.anyio

@@ -141,29 +141,22 @@ class Approver:
         too_large = NotAuthorized(
             f"`{intent.subject}` did not run: it needs approval, and its arguments are too large to wait for it."
         )
-        if size_of(body) > MAX_WAITING_BYTES:
-            raise too_large
-        call = WaitingItem(
-            kind="call",
-            principal=intent.principal,
-            subject=intent.subject,
-            definition=intent.definition,
-            server=intent.server,
-            arguments=digest(intent.arguments),
-            body=body,
-        )
         try:
-            taken = await to_thread.run_sync(waiting.take, call, limiter=self._threads)
-            if taken is not None:
-                return ONCE if taken.answer == "granted" else "refused"
-            item = await to_thread.run_sync(waiting.put, call, limiter=self._threads)
+            if size_of(body) > MAX_WAITING_BYTES:
+                raise too_large
+            # If the caller leaves, it does not have to wait until the key is unlocked.
+            item, is_new = await to_thread.run_sync(
+                _taken_or_put, waiting, intent, body, abandon_on_cancel=True, limiter=self._threads
+            )
         except (OSError, sqlite3.Error, KeyUnavailable) as fault:
             logger.warning("a call cannot wait for approval: %s: %s", waiting.path, fault)
             raise _unasked(intent) from fault
         except RecursionError as fault:  # JSON is written with less stack here than where the arguments were checked
             raise too_large from fault
+        if item.answer is not None:
+            return ONCE if item.answer == "granted" else "refused"
         context.note_approval("pending")
-        if item.id == call.id:
+        if is_new:
             logger.warning(
                 "a call waits for approval: %s for %s. Run `toolcrib approvals`", item.subject, item.principal
             )
@@ -186,6 +179,24 @@ class Approver:
             return False
         self._paused.pop(approval)
         return self._now_s() < until_s
+
+
+def _taken_or_put(waiting: WaitingStore, intent: Intent, body: Mapping[str, Any]) -> tuple[WaitingItem, bool]:
+    """Return the answered item of this call, or the one that waits, and whether it is new. Blocks.
+
+    The digest of many arguments takes some tenths of a second, so it is computed here and not on the event loop.
+    """
+    call = WaitingItem(
+        kind="call",
+        principal=intent.principal,
+        subject=intent.subject,
+        definition=intent.definition,
+        server=intent.server,
+        arguments=digest(intent.arguments),
+        body=body,
+    )
+    item = waiting.take(call) or waiting.put(call)
+    return item, item.id == call.id
 
 
 _USE_ANOTHER = "Use a different tool, or ask your user what to do."
