@@ -377,6 +377,17 @@ def test_a_download_continues_after_an_etag_that_is_not_ascii(server: Server, tm
     assert not any("if-range" in each for each in server.headers)
 
 
+def test_a_link_to_an_empty_folder_is_filled_at_its_target(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "disk" / "tiny").mkdir(parents=True)
+    (tmp_path / "tiny").symlink_to(tmp_path / "disk" / "tiny")
+    found = manifest(tmp_path, pinned(server, a=b"1", b=LARGE))
+    interrupted(found, tmp_path / "tiny", after=50_000)
+    assert download.received(tmp_path / "tiny") > 50_000
+    assert fetched(found, tmp_path / "tiny")
+    assert contents(tmp_path / "disk") == {"tiny/a": b"1", "tiny/b": LARGE}
+    assert not fetched(found, tmp_path / "tiny")
+
+
 def test_a_refused_range_that_was_not_requested_is_reported(server: Server, tmp_path: Path) -> None:
     found = manifest(tmp_path, pinned(server, a=b"1"))
     server.states["a"] = [416]

@@ -107,6 +107,7 @@ def download(
         EmbeddingFailed: a file is unavailable or does not match, the disk is full, a different process downloads into
             the same folder, or the folder has other content or cannot be read.
     """
+    folder = Path(os.path.realpath(folder))  # of a link to a folder on a different disk, the target is filled
     try:
         is_filled = folder.is_dir() and any(folder.iterdir())
     except OSError as error:
@@ -115,7 +116,7 @@ def download(
         if all(_is_there(folder / file.name, file.sha256) for file in manifest.files):
             return False
         raise EmbeddingFailed(f"{folder} already contains other files. Use a different folder, or remove it")
-    kept = folder.with_name(f".{folder.name}.part")
+    kept = _kept(folder)
     try:
         kept.mkdir(parents=True, exist_ok=True)
         with _alone(kept, folder):
@@ -136,10 +137,14 @@ def download(
 
 def received(folder: Path) -> int:
     """Return how many bytes an earlier `download` into `folder` left to continue with."""
-    kept = folder.with_name(f".{folder.name}.part")
     with suppress(OSError):
+        kept = _kept(Path(os.path.realpath(folder)))
         return sum(_size(path) for path in kept.iterdir() if not path.name.endswith(_ETAG))
     return 0
+
+
+def _kept(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.part")
 
 
 # The files in the folder of an unfinished download. No name in a manifest contains a `!`.
