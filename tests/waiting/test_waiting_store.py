@@ -96,6 +96,16 @@ def test_only_the_first_of_two_answers_counts(path: Path) -> None:
     assert taken.answer == "refused"
 
 
+def test_an_answer_that_comes_just_before_the_item_is_stored_again_is_taken(path: Path) -> None:
+    store = opened(path)
+    waiting = store.put(item())
+    assert store.take(item()) is None
+    store.answer(waiting.id, "granted")
+    taken = store.put(item())
+    assert (taken.id, taken.answer) == (waiting.id, "granted")
+    assert store.all() == ()
+
+
 def test_an_unknown_id_is_not_answered(path: Path) -> None:
     store = opened(path)
     assert store.answer("0000000000", "granted") is None

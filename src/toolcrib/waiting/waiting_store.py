@@ -113,6 +113,8 @@ class WaitingStore:
     def put(self, item: WaitingItem) -> WaitingItem:
         """Store `item`, and return it. If an equal item waits already, nothing is stored and that one is returned.
 
+        If an equal item was answered since the last `take`, it is removed and returned.
+
         Raises:
             RateLimited: too many items wait, of this principal or in all.
             RecursionError: the body is nested too deeply.
@@ -122,6 +124,8 @@ class WaitingStore:
         sealed = self._sealed(item)
         with self._database.writing() as file:
             file.execute(_EXPIRED, (now,))
+            if (taken := self._taken(file, item)) is not None:
+                return taken
             for row in file.execute(_BOUND, (item.bound, 0, now)):
                 if (there := self._read(*row)) is not None and there.bound == item.bound:
                     return there
@@ -135,14 +139,8 @@ class WaitingStore:
         with self._database.reading() as file:  # most calls have no answer, so do not lock the file for them
             if file is None or file.execute(_BOUND, (item.bound, 1, self._now())).fetchone() is None:
                 return None
-        taken = None
         with self._writing() as file:
-            for row in file.execute(_BOUND, (item.bound, 1, self._now())).fetchall():
-                file.execute(_REMOVE, row[:1])
-                found = self._read(*row)
-                if found is not None and found.bound == item.bound and found.answer is not None:
-                    taken = found
-        return taken
+            return self._taken(file, item)
 
     def answer(self, item_id: str, answer: Answer) -> WaitingItem | None:
         """Answer an item, and return it. None if no item with this id waits for an answer."""
@@ -169,6 +167,15 @@ class WaitingStore:
         with self._database.reading() as file:
             rows = [] if file is None else file.execute(_ALL, (self._now(),)).fetchall()
         return tuple(item for row in rows if (item := self._read(*row)) is not None)
+
+    def _taken(self, file: sqlite3.Connection, item: WaitingItem) -> WaitingItem | None:
+        taken = None
+        for row in file.execute(_BOUND, (item.bound, 1, self._now())).fetchall():
+            file.execute(_REMOVE, row[:1])
+            found = self._read(*row)
+            if found is not None and found.bound == item.bound and found.answer is not None:
+                taken = found
+        return taken
 
     def _writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """Open the file for writing, after the key was read.
