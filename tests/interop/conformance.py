@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,12 @@ PAGE = ROOT / "docs" / "conformance.md"
 
 REVISIONS = ("2025-11-25", "2026-07-28")
 
+CLIENT = "client"
+"""The place of the scenarios for clients, in which `oauth_client.py` signs in to servers of the suite."""
+
+CLIENT_REVISIONS = ("2025-03-26", "extension", *REVISIONS)
+"""The revisions of these scenarios. Each runs in its newest one; those of extensions belong to none."""
+
 OUTCOMES = ("SUCCESS", "SKIPPED", "WARNING", "FAILURE")
 """From good to bad. A check that is reported several times counts with its worst outcome. `INFO` is not a check."""
 
@@ -35,7 +42,7 @@ ABSENT = "ABSENT"
 @dataclass(frozen=True, order=True)
 class Check:
     where: str
-    """One of `PLACES`."""
+    """One of `PLACES`, or `CLIENT`."""
     revision: str
     scenario: str
     name: str
@@ -102,6 +109,29 @@ def run(where: str, revision: str, url: str) -> dict[Check, Verdict]:
         }
 
 
+def client_scenarios() -> dict[str, str]:
+    """Return the scenarios in which a client signs in, by name, each with the newest revision that has it."""
+    listed = re.findall(r"^ +- (auth/\S+) \[([^]]*)\]", suite("list", "--client").stdout, re.MULTILINE)
+    return {name: revisions.split(",")[-1] for name, revisions in listed}
+
+
+def run_client(scenario: str, revision: str) -> dict[Check, Verdict]:
+    """Return every check of a scenario in which Toolcrib is the client.
+
+    Raises:
+        RuntimeError: the suite did not run it.
+    """
+    version = ("--spec-version", revision) if revision != "extension" else ()
+    with tempfile.TemporaryDirectory() as folder:
+        command = f"{sys.executable} -m tests.interop.oauth_client"
+        done = suite("client", "--command", command, "--scenario", scenario, *version, "--output-dir", folder)
+        (report, *_) = (*Path(folder).rglob("checks.json"), None)
+        if report is None:
+            raise RuntimeError(f"no report of {scenario}\n{done.stdout}{done.stderr}")
+        checks = worst(json.loads(report.read_text(encoding="utf-8")))
+        return {Check(CLIENT, revision, scenario, name): verdict for name, verdict in checks.items()}
+
+
 def worst(reported: Iterable[Mapping[str, Any]]) -> dict[str, Verdict]:
     """Return the verdict on each check of a scenario."""
     verdicts: dict[str, Verdict] = {}
@@ -121,6 +151,7 @@ def with_absent(results: Results, alone: Results) -> dict[Check, Verdict]:
     missing = {
         check: Verdict(ABSENT)
         for where, revision in places
+        if where != CLIENT
         for known, verdict in alone.items()
         if verdict.outcome == "SUCCESS" and known.revision == revision
         if (check := Check(where, revision, known.scenario, known.name)) not in results
@@ -133,12 +164,12 @@ def expected_failures(page: str) -> dict[Check, str]:
     found: dict[Check, str] = {}
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if len(cells) < 5 or cells[0] not in REVISIONS:
+        if len(cells) < 5 or cells[0] not in CLIENT_REVISIONS:
             continue
         revision, scenario, name, outcome, where, *_ = (cell.strip("`") for cell in cells)
         for place in where.split(";"):
-            if place.strip() not in PLACES:
-                raise ValueError(f"{place.strip()!r} is none of {', '.join(PLACES)}: {line}")
+            if place.strip() not in (*PLACES, CLIENT):
+                raise ValueError(f"{place.strip()!r} is none of {', '.join((*PLACES, CLIENT))}: {line}")
             found[Check(place.strip(), revision, scenario, name)] = outcome
     return found
 
@@ -173,10 +204,14 @@ def summary(results: Results) -> list[dict[str, Any]]:
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--where", action="append", choices=PLACES, help="run here alone; may be given again")
-    places = cast("list[str]", parser.parse_args(words).where or list(PLACES))
+    parser.add_argument("--where", action="append", choices=(*PLACES, CLIENT), help="run here alone; repeatable")
+    places = cast("list[str]", parser.parse_args(words).where or [*PLACES, CLIENT])
     results: dict[Check, Verdict] = {}
-    for where in places:
+    if CLIENT in places:
+        with ThreadPoolExecutor(2) as pool:
+            for found in pool.map(lambda each: run_client(*each), client_scenarios().items()):
+                results |= found
+    for where in (each for each in places if each != CLIENT):
         with PLACES[where]() as url:
             for revision in REVISIONS:
                 results |= run(where, revision, url)

@@ -56,7 +56,13 @@ def test_each_row_of_the_page_is_read_for_every_target_it_names() -> None:
         expected_failures(row.replace("gateway;", "nowhere;"))
 
 
+def test_a_row_can_be_about_toolcrib_as_a_client_of_an_earlier_revision_or_an_extension() -> None:
+    for revision in ("2025-03-26", "extension"):
+        row = f"| {revision} | `auth/x` | `a-check` | FAILURE | client | because |"
+        assert expected_failures(row) == {Check("client", revision, "auth/x", "a-check"): "FAILURE"}
+
+
 def test_every_row_of_the_page_gives_a_reason() -> None:
-    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| 202")]
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(("| 202", "| extension"))]
     assert len(expected_failures("\n".join(rows))) >= len(rows) > 0
     assert all(row.rstrip("| ").rpartition("|")[2].strip() for row in rows)
