@@ -65,6 +65,7 @@ def test_a_person_signs_in_with_a_browser_and_signs_out(config: Path, issuer: Is
     doctor = toolcrib_process("doctor", "-c", config, "--json")
     (far,) = doctor.json["sources"]
     assert (doctor.code, far["needs_sign_in"], far["remedy"]) == (1, True, "Run `toolcrib login far`.")
+    assert "sign in" in toolcrib_process("doctor", "-c", config).out
     ended = toolcrib_process("login", "far", "-c", config)
     assert ended.code == 0, ended.err
     assert "Signed in to far" in ended.err

@@ -125,7 +125,7 @@ def run_client(scenario: str, revision: str) -> dict[Check, Verdict]:
     with tempfile.TemporaryDirectory() as folder:
         command = f"{sys.executable} -m tests.interop.oauth_client"
         done = suite("client", "--command", command, "--scenario", scenario, *version, "--output-dir", folder)
-        (report, *_) = (*Path(folder).rglob("checks.json"), None)
+        report = next(Path(folder).rglob("checks.json"), None)
         if report is None:
             raise RuntimeError(f"no report of {scenario}\n{done.stdout}{done.stderr}")
         checks = worst(json.loads(report.read_text(encoding="utf-8")))
@@ -209,7 +209,8 @@ def main(words: Sequence[str]) -> int:
     results: dict[Check, Verdict] = {}
     if CLIENT in places:
         with ThreadPoolExecutor(2) as pool:
-            for found in pool.map(lambda each: run_client(*each), client_scenarios().items()):
+            known = client_scenarios()
+            for found in pool.map(run_client, known, known.values()):
                 results |= found
     for where in (each for each in places if each != CLIENT):
         with PLACES[where]() as url:

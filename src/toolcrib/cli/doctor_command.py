@@ -50,6 +50,7 @@ _MARKS = {
     SourceStatus.FAILED: "[red]failed[/]",
     SourceStatus.STARTING: "[yellow]starting[/]",
 }
+_SIGN_IN = "[yellow]sign in[/]"
 
 
 @click.command()
@@ -430,7 +431,7 @@ def _show_sources(report: _Report) -> None:
         table.add_column(column, justify="right" if column in {"tools", "seconds"} else "left", overflow="fold")
     problems: dict[str, tuple[list[str], str | None]] = {}
     for each in report.found:
-        table.add_row(*_row(each, _MARKS[each.entry.status]))
+        table.add_row(*_row(each, _SIGN_IN if each.entry.needs_sign_in else _MARKS[each.entry.status]))
         problems[each.entry.name] = [*_wrong(each)], each.remedy
     for server in report.isolated:
         whose = "everyone" if server.principals is None else ", ".join(server.principals) or "no one"
