@@ -62,6 +62,7 @@ def keyring(monkeypatch: pytest.MonkeyPatch) -> FakeKeyring:
 def restart() -> None:
     """Forget what this process knows, like a new process."""
     vars(keys)["_seals"].clear()
+    vars(keys)["_failures"].clear()
 
 
 def sealed_in(folder: Path) -> bytes:
@@ -327,6 +328,26 @@ def test_a_keyring_that_does_not_return_the_key_is_an_error_and_no_reason_for_a_
     with pytest.raises(KeyUnavailable, match=rf"{said}[^|]*remove .*key to start with a new key"):
         keys.seal(tmp_path)
     assert (tmp_path / "key").read_text() == before
+
+
+def test_a_keyring_that_failed_is_not_asked_again_at_once(tmp_path: Path, keyring: FakeKeyring) -> None:
+    keys.seal(tmp_path)
+    restart()
+    asked = list[int]()
+
+    def locked() -> None:
+        asked.append(1)
+        fail()
+
+    keyring.before = locked
+    for _ in range(3):
+        with pytest.raises(KeyUnavailable, match="Unlock the keyring"):
+            keys.seal(tmp_path)
+    assert len(asked) == 1
+
+    keyring.before = lambda: None
+    vars(keys)["_failures"].clear()
+    assert keys.seal(tmp_path)
 
 
 # -- at the same time ---------------------------------------------------------------------------------------------

@@ -32,6 +32,12 @@ def test_the_same_value_looks_different_each_time() -> None:
     assert len({seal.seal(b"value", "here") for _ in range(100)}) == 100
 
 
+def test_a_digest_depends_on_the_value_and_on_the_newest_key() -> None:
+    digests = {Seal(keys).digest(value) for keys in ([bytes(32)], [bytes([1] * 32)]) for value in ("a", "b", "\ud800")}
+    assert len(digests) == 6
+    assert Seal([bytes(32), bytes([1] * 32)]).digest("a") == Seal([bytes(32)]).digest("a")
+
+
 def test_the_first_key_seals_and_all_keys_open() -> None:
     before = Seal([OLD]).seal(b"value", "here")
     both = Seal([NEW, OLD])

@@ -199,6 +199,12 @@ def test_the_file_shows_no_arguments(path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
+def test_the_file_does_not_let_a_reader_guess_arguments(path: Path) -> None:
+    waiting = opened(path).put(item())
+    ((bound,),) = rows(path, "SELECT bound FROM waiting")
+    assert bound != waiting.bound
+
+
 def test_marking_a_row_as_answered_grants_nothing(path: Path) -> None:
     store = opened(path)
     store.put(item())

@@ -32,6 +32,12 @@ KEYRING_TIMEOUT_S = 30.0
 _WRITING_TIMEOUT_S = 2.0
 """How long to wait while a different process writes the key file, in seconds."""
 
+_FAILED_S = 5.0
+"""For how long a key that could not be read counts as unavailable, in seconds.
+
+Otherwise, with a locked keyring, callers would wait one after the other, each for `KEYRING_TIMEOUT_S`.
+"""
+
 _STEP_S = 0.02
 _SERVICE = "toolcrib"
 _IN_VARIABLE = "variable"
@@ -66,6 +72,8 @@ class _Backend(Protocol):
 T = TypeVar("T")
 
 _seals: dict[tuple[Path, str | None], Seal] = {}
+_failures: dict[tuple[Path, str | None], tuple[KeyUnavailable, float]] = {}
+"""The last error of each place, and until when it is the answer."""
 _reading = threading.Lock()
 
 
@@ -91,8 +99,16 @@ def seal(folder: Path | None = None) -> Seal:
     variable = os.environ.get(VARIABLE)
     which = folder.absolute(), variable
     with _reading:
+        failure, until = _failures.pop(which, (None, 0.0))
+        if failure is not None and time.monotonic() < until:
+            _failures[which] = failure, until
+            raise KeyUnavailable(str(failure)) from failure
         if which not in _seals:
-            _seals[which] = Seal(_keys(folder / "key", variable))
+            try:
+                _seals[which] = Seal(_keys(folder / "key", variable))
+            except KeyUnavailable as error:
+                _failures[which] = error, time.monotonic() + _FAILED_S
+                raise
         return _seals[which]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 from collections.abc import Sequence
 from typing import cast
@@ -67,6 +68,14 @@ class Seal:
         key_id, key = self._keys[0]
         header, nonce = _VERSION + key_id, os.urandom(_NONCE_BYTES)
         return header + nonce + AESGCM(key).encrypt(nonce, plain, _bound(header, bound_to))
+
+    def digest(self, plain: str) -> str:
+        """Return a digest of `plain` as 64 hexadecimal digits. Only a holder of the newest key can compute it.
+
+        So a person who reads the digest cannot try out what it could be the digest of. HMAC-SHA-256.
+        """
+        _, key = self._keys[0]
+        return hmac.new(key, b"toolcrib digest\0" + plain.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
 
     def unseal(self, sealed: bytes, bound_to: str) -> bytes:
         """Return the value that was sealed.

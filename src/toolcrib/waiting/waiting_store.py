@@ -126,18 +126,21 @@ class WaitingStore:
             file.execute(_EXPIRED, (now,))
             if (taken := self._taken(file, item)) is not None:
                 return taken
-            for row in file.execute(_BOUND, (item.bound, 0, now)):
+            for row in file.execute(_BOUND, (self._bound(item), 0, now)):
                 if (there := self._read(*row)) is not None and there.bound == item.bound:
                     return there
             stored, stored_bytes, of_principal = file.execute(_COUNTS, (item.principal,)).fetchone()
             _check_room(stored, stored_bytes + len(sealed), of_principal)
-            file.execute(_INSERT, (item.id, item.principal, item.bound, item.expires_at, sealed))
+            file.execute(_INSERT, (item.id, item.principal, self._bound(item), item.expires_at, sealed))
         return item
 
     def take(self, item: WaitingItem) -> WaitingItem | None:
         """Remove the answered item that is bound to the same as `item`, and return it. Only one caller gets it."""
+        if not self.path.exists():  # without a file there may be no key yet
+            return None
+        bound = self._bound(item)
         with self._database.reading() as file:  # most calls have no answer, so do not lock the file for them
-            if file is None or file.execute(_BOUND, (item.bound, 1, self._now())).fetchone() is None:
+            if file is None or file.execute(_BOUND, (bound, 1, self._now())).fetchone() is None:
                 return None
         with self._writing() as file:
             return self._taken(file, item)
@@ -170,7 +173,7 @@ class WaitingStore:
 
     def _taken(self, file: sqlite3.Connection, item: WaitingItem) -> WaitingItem | None:
         taken = None
-        for row in file.execute(_BOUND, (item.bound, 1, self._now())).fetchall():
+        for row in file.execute(_BOUND, (self._bound(item), 1, self._now())).fetchall():
             file.execute(_REMOVE, row[:1])
             found = self._read(*row)
             if found is not None and found.bound == item.bound and found.answer is not None:
@@ -184,6 +187,10 @@ class WaitingStore:
         """
         self._seal()
         return self._database.writing()
+
+    def _bound(self, item: WaitingItem) -> str:
+        """Return what finds the items that are bound to the same. A reader of the file cannot guess arguments by it."""
+        return self._seal().digest(item.bound)
 
     def _sealed(self, item: WaitingItem) -> bytes:
         # `asdict` would copy the body, which fails for deep arguments.
