@@ -97,7 +97,9 @@ def test_a_waiting_call_is_shown_and_runs_once_when_it_is_granted(config: Path) 
 
     (listed,) = toolcrib("approvals", "--json").json["waiting"]
     assert (listed["id"], listed["subject"], listed["principal"]) == (waiting, "bench.echo", "local")
-    assert waiting in toolcrib("approvals").out
+    overview = toolcrib("approvals")
+    assert waiting in overview.out
+    assert "`toolcrib approvals deny ID`" in " ".join(overview.err.split())
     shown = toolcrib("approvals", "show", waiting)
     assert "local asks to run bench.echo" in shown.out
     assert '"text": "tea\\u202e"' in shown.out, "invisible characters are escaped"
@@ -121,6 +123,24 @@ def test_a_denied_call_is_refused_and_a_call_granted_always_needs_no_further_ans
     assert [each["tool_id"] for each in toolcrib("approvals", "--json").json["approvals"]] == ["bench.echo"]
     for _ in range(2):
         assert toolcrib(*call).out == "tea\n"
+
+
+def test_a_waiting_call_on_the_command_line_says_how_to_answer_it(config: Path) -> None:
+    call = ["call", "bench.echo", '{"text": "tea"}', "-c", config]
+    waiting = pending(*call)
+    told = " ".join(toolcrib(*call).err.split())
+    assert f"`toolcrib approvals grant {waiting}`" in told
+    assert "Tell your user" not in told
+
+
+def test_a_granted_call_that_did_not_run_yet_can_be_denied(config: Path) -> None:
+    call = ["call", "bench.echo", '{"text": "tea"}', "-c", config]
+    waiting = pending(*call)
+    granted = toolcrib("approvals", "grant", waiting)
+    assert f"toolcrib approvals deny {waiting}" in " ".join(granted.err.split())
+
+    assert toolcrib("approvals", "deny", waiting).code == 0
+    assert toolcrib(*call, "--json").json["error"]["code"] == "NOT_AUTHORIZED"
 
 
 @pytest.mark.parametrize("answer", [["grant"], ["grant", "--always"], ["deny"], ["show"]])

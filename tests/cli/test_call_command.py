@@ -88,7 +88,7 @@ def test_without_a_terminal_a_call_that_needs_approval_waits(tmp_path: Path) -> 
     config = write_config(tmp_path / "mcp.json", toolcrib=rules, bench=faulty_entry())
     ended = toolcrib("call", "bench.echo", "text=tea", "-c", config)
     assert (ended.code, "waits for a person's approval" in ended.err) == (1, True)
-    assert "Tell your user that" in ended.err
+    assert "`toolcrib approvals grant " in ended.err
 
 
 def test_progress_is_printed_to_standard_error(config: Path) -> None:

@@ -96,6 +96,19 @@ def test_only_the_first_of_two_answers_counts(path: Path) -> None:
     assert taken.answer == "refused"
 
 
+def test_a_grant_can_be_taken_back_until_it_is_taken(path: Path) -> None:
+    store = opened(path)
+    waiting = store.put(item())
+    assert store.answer(waiting.id, "granted") is not None
+
+    assert store.answer(waiting.id, "refused") is not None
+    assert store.answer(waiting.id, "granted") is None
+    taken = store.take(item())
+    assert taken is not None
+    assert taken.answer == "refused"
+    assert store.answer(waiting.id, "refused") is None
+
+
 def test_an_answer_that_comes_just_before_the_item_is_stored_again_is_taken(path: Path) -> None:
     store = opened(path)
     waiting = store.put(item())

@@ -35,7 +35,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Control": {
         "secret": ("secret_command.secret", "Store secrets outside mcp.json."),
-        "approvals": ("approvals_command.approvals", "Show or revoke calls that people approved permanently."),
+        "approvals": ("approvals_command.approvals", "Answer calls that wait for a person, and revoke approvals."),
         "pin": ("pin_command.pin", "Pin the current tool definitions."),
         "drift": ("drift_command.drift", "Show how definitions changed since you pinned them."),
         "login": ("sign_in_commands.login", "Sign in to a remote server."),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -65,7 +64,10 @@ async def approvals(store: Path | None, revoke: tuple[int, ...], *, as_json: boo
         stderr.print(plain(text), markup=False)
     if waiting:
         stdout.print(_waiting_table(waiting))
-        stderr.print("Run `toolcrib approvals show ID` to see a call, and `grant ID` or `deny ID` to answer it.")
+        stderr.print(
+            "Run `toolcrib approvals show ID` to see a call. To answer it, run `toolcrib approvals grant ID` or "
+            "`toolcrib approvals deny ID`."
+        )
     if left:
         stdout.print(_table(left))
     else:
@@ -118,7 +120,7 @@ async def grant(item_ids: tuple[str, ...], *, always: bool, as_json: bool) -> No
 @json_option
 @asynchronous
 async def deny(item_ids: tuple[str, ...], *, as_json: bool) -> None:
-    """Refuse waiting calls. A client that repeats the call is told so."""
+    """Refuse waiting calls, or granted calls that did not run yet. A client that repeats the call is told so."""
     _report([_answered(item_id, "refused") for item_id in dict.fromkeys(item_ids)], "refused", as_json=as_json)
 
 
@@ -185,7 +187,10 @@ def _report(items: list[WaitingItem], answer: str, *, as_json: bool) -> None:
             case "always":
                 text = f"`{subject}` runs for {principal} without asking until its definition changes."
             case "granted":
-                text = f"{principal} can run `{subject}` once until {_at(item.expires_at)}."
+                text = (
+                    f"{principal} can run `{subject}` once until {_at(item.expires_at)}. "
+                    f"To take this back, run `toolcrib approvals deny {item.id}`."
+                )
             case _:
                 text = f"Refused: {principal} cannot run `{subject}` with these arguments."
         stderr.print(plain(text), markup=False)
@@ -239,12 +244,15 @@ def _at(moment: float) -> str:
 
 
 def _waiting_table(items: list[WaitingItem]) -> Table:
-    table = Table("id", "tool", "for", "minutes", "arguments", box=None, header_style="dim", padding=(0, 3, 0, 0))
+    table = Table("id", "tool", "for", "since", "arguments", box=None, header_style="dim", padding=(0, 3, 0, 0))
     for item in items:
-        minutes = max(0, int(time.time() - item.asked_at) // 60)
         shown = in_one_line(item.body.get("arguments"), 60)
         table.add_row(
-            item.id, f"[bold]{escape(visible(item.subject))}[/]", escape(item.principal), str(minutes), escape(shown)
+            item.id,
+            f"[bold]{escape(visible(item.subject))}[/]",
+            escape(item.principal),
+            _at(item.asked_at),
+            escape(shown),
         )
     return table
 

@@ -18,7 +18,14 @@ import orjson
 
 from toolcrib.cli.options import DEFAULT_CONFIG
 from toolcrib.core.digests import BYTES_PER_TOKEN
-from toolcrib.core.errors import InvalidConfig, NextAction, SignInRequired, SourceUnavailable, ToolcribError
+from toolcrib.core.errors import (
+    ApprovalPending,
+    InvalidConfig,
+    NextAction,
+    SignInRequired,
+    SourceUnavailable,
+    ToolcribError,
+)
 from toolcrib.core.untrusted_text import OBEYED, visible
 from toolcrib.core.uris import shown
 
@@ -240,7 +247,8 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
         print_json(error.to_wire())
     else:
         say(f": {error.message}", heading=error.code.value)
-        for hint in error.hints:
+        # The hints of a waiting call are for a model. The person who types a command can answer the call.
+        for hint in [_how_to_answer(error.waiting_id)] if isinstance(error, ApprovalPending) else error.hints:
             say(f"  {hint}")
         for violation in error.details.get("violations", ())[3:]:  # the message already contains the first three
             stderr.print(f"  - {plain(violation['message'])}", markup=False)
@@ -252,6 +260,13 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
         elif error.next_action is not None:
             show_next_action(error.next_action)
     sys.exit(2 if isinstance(error, InvalidConfig) else 1)
+
+
+def _how_to_answer(waiting_id: str) -> str:
+    return (
+        f"Run `toolcrib approvals show {waiting_id}` to see the call, and `toolcrib approvals grant {waiting_id}` to "
+        "approve it. Then run the same command again."
+    )
 
 
 def say(sentences: str, *, heading: str = "") -> None:

@@ -54,7 +54,7 @@ _COUNTS = """
 SELECT COUNT(*), COALESCE(SUM(LENGTH(sealed)), 0), COALESCE(SUM(principal = ? AND is_answered = 0), 0) FROM waiting
 """
 _BOUND = "SELECT id, CAST(sealed AS BLOB) FROM waiting WHERE bound = ? AND is_answered = ? AND expires_at > ?"
-_BY_ID = "SELECT id, CAST(sealed AS BLOB) FROM waiting WHERE id = ? AND is_answered = 0 AND expires_at > ?"
+_BY_ID = "SELECT id, CAST(sealed AS BLOB) FROM waiting WHERE id = ? AND expires_at > ?"
 _ALL = "SELECT id, CAST(sealed AS BLOB) FROM waiting WHERE expires_at > ? ORDER BY rowid"
 _ANSWER = "UPDATE waiting SET is_answered = 1, expires_at = ?, sealed = ? WHERE id = ?"
 _REMOVE = "DELETE FROM waiting WHERE id = ?"
@@ -146,11 +146,16 @@ class WaitingStore:
             return self._taken(file, item)
 
     def answer(self, item_id: str, answer: Answer) -> WaitingItem | None:
-        """Answer an item, and return it. None if no item with this id waits for an answer."""
+        """Answer an item, and return it. None if no item with this id waits for an answer.
+
+        `refused` also replaces `granted`, until the item is taken. No other answer can be changed.
+        """
         now = self._now()
         with self._writing() as file:
             row = file.execute(_BY_ID, (item_id, now)).fetchone()
-            if row is None or (found := self._read(*row)) is None or found.answer is not None:
+            if row is None or (found := self._read(*row)) is None:
+                return None
+            if found.answer is not None and (found.answer, answer) != ("granted", "refused"):
                 return None
             answered = replace(found, answer=answer, expires_at=now + ANSWERED_S)
             file.execute(_ANSWER, (answered.expires_at, self._sealed(answered), item_id))
