@@ -471,7 +471,7 @@ def test_an_audit_is_replayed_with_what_was_learned_from_its_first_half(tmp_path
 @pytest.mark.parametrize(
     ("traces", "changed", "said"),
     [
-        (3, {}, "3 searches that led to a successful call, and a replay needs 20"),
+        (3, {}, "a replay needs 20 searches that led to a successful call, and the audit at"),
         (30, {"query": REDACTED}, "keeps no queries"),
         (0, {}, "0 searches"),
     ],

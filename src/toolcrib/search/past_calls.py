@@ -359,8 +359,8 @@ def replay(path: Path, config: HistoryConfig) -> Replay:
     found = _past_searches(steps)
     if len(found) < 2 * LEAST_TRIED:
         raise InvalidConfig(
-            f"the audit at {path} has {len(found)} searches that led to a successful call, and a replay needs "
-            f"{2 * LEAST_TRIED}",
+            f"a replay needs {2 * LEAST_TRIED} searches that led to a successful call, and the audit at {path} has "
+            f"{len(found)}",
             hints=["Use Toolcrib for longer, or write requests to a file and pass it as --queries."],
         )
     middle = len(found) // 2
