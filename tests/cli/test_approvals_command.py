@@ -143,6 +143,17 @@ def test_a_granted_call_that_did_not_run_yet_can_be_denied(config: Path) -> None
     assert toolcrib(*call, "--json").json["error"]["code"] == "NOT_AUTHORIZED"
 
 
+def test_calls_of_a_permanently_approved_tool_wait_no_longer(config: Path) -> None:
+    first, second, third = (pending("call", "bench.echo", f"text={text}", "-c", config) for text in ("a", "b", "c"))
+    other = pending("call", "bench.pid", "-c", config)
+
+    granted = toolcrib("approvals", "grant", "--always", first, second, "--json").json
+    assert [each["id"] for each in granted["answered"]] == [first, second]
+    assert [each["id"] for each in toolcrib("approvals", "--json").json["waiting"]] == [other]
+    assert toolcrib("approvals", "show", third).code == 1
+    assert toolcrib("call", "bench.echo", "text=c", "-c", config).out == "c\n"
+
+
 @pytest.mark.parametrize("answer", [["grant"], ["grant", "--always"], ["deny"], ["show"]])
 def test_an_answer_to_a_call_that_does_not_wait_is_not_found(config: Path, answer: list[str]) -> None:
     waiting = pending("call", "bench.pid", "{}", "-c", config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -112,6 +112,8 @@ async def grant(item_ids: tuple[str, ...], *, always: bool, as_json: bool) -> No
     """Approve waiting calls. Each runs once, when its client repeats it within an hour."""
     ids = dict.fromkeys(item_ids)
     granted = [await _granted_always(each) if always else _answered(each, "granted") for each in ids]
+    if always:
+        _withdraw_approved(granted)
     _report(granted, "always" if always else "granted", as_json=as_json)
 
 
@@ -144,6 +146,14 @@ async def _granted_always(item_id: str) -> WaitingItem:
         raise _not_waiting(item_id)
     await ApprovalStore(default_approvals()).keep(item.principal, item.subject, item.definition)
     return item
+
+
+def _withdraw_approved(approved: Iterable[WaitingItem]) -> None:
+    """Withdraw the other waiting calls that a permanent approval of these calls covers. They need no answer."""
+    covered = {(item.principal, item.subject, item.definition) for item in approved}
+    for item in _in_store(WaitingStore.all):
+        if item.answer is None and (item.principal, item.subject, item.definition) in covered:
+            _in_store(WaitingStore.withdraw, item.id)
 
 
 def _all_waiting() -> tuple[list[WaitingItem], InvalidConfig | None]:
