@@ -181,10 +181,10 @@ def test_tools_that_match_only_by_annotations_of_untrusted_sources_are_counted(t
     count = sum(tool.get("annotations", {}).get("readOnlyHint", False) for tool in faulty.BASE_TOOLS)
     assert count > 1
     untrusted = "match only by their own annotations, and their"
-    told = f"Rule 1 opens {count} tools; {count} more {untrusted} source is not trusted: other."
+    told = f"Rule 1 allows {count} tools; {count} more {untrusted} source is not trusted: other."
     assert told in " ".join(shown.out.split())
     config = write_config(tmp_path / "mcp.json", toolcrib=reading, **servers)
-    told = f"Rule 1 opens no tools; {2 * count} {untrusted} sources are not trusted: good, other."
+    told = f"Rule 1 allows no tools; {2 * count} {untrusted} sources are not trusted: good, other."
     assert told in " ".join(toolcrib("doctor", config).out.split())
 
 

@@ -14,7 +14,7 @@ from toolcrib.config import Config
 _OPENING = (Access.CALL, Access.ASK)
 """Effects that the annotations of an untrusted source cannot cause."""
 
-_VERBS = {Access.CALL: "opens", Access.ASK: "asks a person about", Access.SEE: "refuses", Access.HIDDEN: "hides"}
+_VERBS = {Access.CALL: "allows", Access.ASK: "asks a person about", Access.SEE: "refuses", Access.HIDDEN: "hides"}
 
 
 @dataclass(frozen=True, slots=True)
