@@ -45,7 +45,7 @@ class SourceEntry:
     is_lasting: bool = False
     """Whether the failure is permanent until the owner fixes it."""
     needs_sign_in: bool = False
-    """Whether the failure is that a person has to sign in. The tools of an earlier listing can still be found."""
+    """Whether a person has to sign in before the source works. The tools of an earlier listing can still be found."""
     trusted: bool = False
     """Whether the owner trusts what the tools claim about themselves."""
     identity: str = ""

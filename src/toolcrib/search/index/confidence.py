@@ -21,9 +21,9 @@ class Evidence:
     weight: float
     """The weight of the query's terms: the sum of their inverse document frequencies."""
     held: float
-    """The weight of those that the best tool has."""
+    """The weight of the query's terms that the best tool has."""
     together: float
-    """The weight of those that any of the best three tools has. A long request often needs several tools."""
+    """The weight of the query's terms that any of the best three tools has. Long requests often need several tools."""
     said: float
     """In [0, 1]: the share of the best tool that the query mentions."""
     cosine: float | None = None
@@ -38,7 +38,7 @@ class Evidence:
 
 
 def estimates(evidence: Evidence, by_words: Calibration, by_meaning: Calibration) -> tuple[Estimate, ...]:
-    """Return the estimates: by words, and by meaning if the best tool's is known. The last one is the one to use."""
+    """Return the estimate by words and, if the closeness in meaning is known, the one by meaning. Use the last one."""
     found = Estimate.of(evidence, by_words)
     return (found,) if evidence.cosine is None else (found, Estimate.of(evidence, by_meaning))
 

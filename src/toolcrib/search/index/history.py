@@ -90,7 +90,7 @@ class History:
     doubts: NDArray[np.int32]
     """(n_doubts, 4): the request and the tool of a pair, a tool that replaced this one, and how often. Ascending."""
     pair_votes: NDArray[np.int32]
-    """(n_pairs,): the votes of each pair, in halves: two for each call, and one less for each doubt."""
+    """(n_pairs,): twice the votes of each pair. Each call adds 2, and each doubt subtracts 1."""
     calls: NDArray[np.int32]
     """(n_calls, 2): the number of a trace, and the position in `tool_ids` of a tool that was called in it.
 

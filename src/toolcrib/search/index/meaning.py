@@ -82,7 +82,7 @@ class Similarities:
     tool that is not nearer than the median, NaN if its vector is not known.
     """
     cosines: Sequence[Impacts]
-    """The same as cosines."""
+    """The similarities as cosines."""
     known: int
     """The number of tools with a known vector."""
 

@@ -95,7 +95,7 @@ def stand_ins(term: str, parts: Sequence[Part]) -> tuple[_StandIn, ...]:
 
 
 def _visible(found: Iterable[str], parts: Sequence[Part]) -> Iterator[str]:
-    """Yield those of `found` that a visible tool has, each once, the shortest first, then by the alphabet."""
+    """Yield each term of `found` that a visible tool has, once. The shortest come first, then in alphabetical order."""
     ordered = sorted(set(found), key=lambda each: (len(each), each))
     return (each for each in ordered if any(part.holders(each) for part in parts))
 

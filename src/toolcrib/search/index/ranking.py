@@ -160,7 +160,7 @@ _Place = tuple[int, int]
 
 
 def _best(parts: Sequence[Part], scores: signals.Scores, count: int) -> list[_Place]:
-    """Return the places of the best `count` tools, best first. Equal ones are ordered by id. Only tools that match."""
+    """Return the places of the best `count` matching tools, best first. Equal tools are ordered by id."""
     found: list[tuple[float, str, int, int]] = [
         (-float(part_scores[at]), part.segment.ids[at], of_part, at)
         for of_part, (part, part_scores) in enumerate(zip(parts, scores, strict=True))

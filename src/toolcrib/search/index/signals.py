@@ -182,7 +182,7 @@ class _Gains:
     docs: NDArray[np.intp]
     impacts: Impacts
     gains: Impacts
-    """Those of one tool for one term of the query add up to the largest, in the order of `counted`."""
+    """The gains of one tool for one term of the query add up to the largest of them, in the order of `counted`."""
 
     @classmethod
     def of(cls, counted: Sequence[Sequence[tuple[str, float]]], segment: Segment) -> Self:

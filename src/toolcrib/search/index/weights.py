@@ -45,8 +45,7 @@ class Calibration:
     said: float
     """For the square of the share of the best tool that the query mentions."""
     missing: float
-    """How much counts against the only word of a query if the tool does not have it. It counts less in a longer
-    query."""
+    """How much the estimate falls if a tool lacks the only word of a query. It falls less if the query is longer."""
     length: float
     """For each unit of ln(1 + terms): a longer query needs more evidence."""
     share: float
@@ -137,13 +136,13 @@ class Weights:
     """The number of past requests that count, the nearest ones."""
 
     trace: float = 1.0
-    """How much higher a score is if its tool is of a source that the trace has used, and past traces always used a
-    source again. In proportion to how often they did."""
+    """How much a score rises if the trace has used the tool's source, in proportion to how often past traces used a
+    source again. The value is for traces that always did."""
 
     weak_results: int = 3
     """How many results are given even if they fit badly."""
     least_confidence: float = 0.02
-    """Further results with less confidence are not given, unless they are nearly as good as the best."""
+    """The confidence below which a page shows no further results, unless they are nearly as good as the best."""
     least_share: float = 0.45
     """The share of the best score from which a result is nearly as good as the best."""
 
