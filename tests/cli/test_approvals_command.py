@@ -202,6 +202,6 @@ def test_what_is_no_tool_cannot_be_approved_permanently_and_is_shown_on_one_line
     assert refused.code == 2
     assert "is not a tool" in refused.err
     shown = toolcrib("approvals", "show", item.id).out
-    assert "library: x\u23ce  \u27e8U+202E\u27e9safe, until" in shown
+    assert "library: x\u23ce  \u27e8U+202E\u27e9safe. The call waits until" in shown
     assert "library: x\u23ce" in toolcrib("approvals").out
     assert toolcrib("approvals", "grant", item.id).code == 0

@@ -214,7 +214,7 @@ def test_a_variable_that_is_missing_later_is_an_error_and_no_reason_for_a_new_ke
     sealed = sealed_in(tmp_path)
     assert A_KEY not in (tmp_path / "key").read_text()
     monkeypatch.delenv(keys.VARIABLE)
-    with pytest.raises(KeyUnavailable, match=r"TOOLCRIB_KEY, which is not set.*remove .*key to start with a new key"):
+    with pytest.raises(KeyUnavailable, match=r"TOOLCRIB_KEY, but it is not set.*remove .*key to start with a new key"):
         keys.seal(tmp_path)
     (tmp_path / "key").unlink()
     assert not opens(tmp_path, sealed)
@@ -308,7 +308,7 @@ def _uninstall(keyring: FakeKeyring, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
-        (_lose, "not in the system's keyring any more"),
+        (_lose, "no longer in the system's keyring"),
         (_lock, "the collection is locked. Unlock the keyring"),
         (_hang, "did not answer within 0.01 seconds"),
         (_uninstall, r"Install `toolcrib\[keyring\]`"),

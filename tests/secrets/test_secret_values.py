@@ -53,7 +53,7 @@ def test_a_missing_value_names_the_command_that_stores_it(kind: str, values: Sec
 
 def test_a_value_of_a_different_key_names_what_to_do(values: SecretValues, tmp_path: Path) -> None:
     SecretStore(tmp_path / "secrets.sqlite", lambda: Seal([b"x" * 32])).set("github", CANARY)
-    with pytest.raises(Problem, match="cannot be opened: a different key sealed this") as problem:
+    with pytest.raises(Problem, match="cannot be decrypted: a different key sealed this") as problem:
         values.value_of(keyring("github"))
     assert "toolcrib secret set github" in problem.value.remedy
 

@@ -95,7 +95,7 @@ async def show(item_id: str, *, as_json: bool) -> None:
     given: Mapping[str, Any] = found.body.get("arguments") or {}
     # The client may have written the subject: the URI of a resource.
     principal, subject = visible(found.principal), visible(found.subject)
-    lines = [f"{principal} asks to run {subject}, until {_at(found.expires_at)}."]
+    lines = [f"{principal} asks to run {subject}. The call waits until {_at(found.expires_at)}."]
     if found.body.get("summary"):
         lines.append(f"The tool describes itself as: {in_one_line(found.body['summary'], _SHOWN_CHARS)}")
     lines += [f"  {in_one_line(key, _SHOWN_CHARS)}: {in_one_line(value, _SHOWN_CHARS)}" for key, value in given.items()]
@@ -122,7 +122,7 @@ async def grant(item_ids: tuple[str, ...], *, always: bool, as_json: bool) -> No
 @json_option
 @asynchronous
 async def deny(item_ids: tuple[str, ...], *, as_json: bool) -> None:
-    """Refuse waiting calls, or granted calls that did not run yet. A client that repeats the call is told so."""
+    """Refuse waiting calls, or granted calls that did not run yet. A client that repeats such a call gets an error."""
     _report([_answered(item_id, "refused") for item_id in dict.fromkeys(item_ids)], "refused", as_json=as_json)
 
 
@@ -134,7 +134,7 @@ def _answered(item_id: str, answer: Any) -> WaitingItem:
 
 
 async def _granted_always(item_id: str) -> WaitingItem:
-    """Approve the tool of a waiting call permanently. If that fails, nothing is approved, and the client asks anew."""
+    """Approve the tool of a waiting call permanently. If that fails, the client has to send the call again."""
     found = next((item for item in _in_store(WaitingStore.all) if item.id == item_id), None)
     if found is not None and not found.definition:
         raise InvalidConfig(
@@ -182,8 +182,8 @@ def _usable(path: Path, action: Callable[P, T], *args: P.args, **named: P.kwargs
 
 def _not_waiting(item_id: str) -> NotFound:
     return NotFound(
-        f"No call `{item_id}` waits for an answer. It has an answer already, or its time is over.",
-        hints=["Run `toolcrib approvals` to list what waits."],
+        f"No call `{item_id}` waits for an answer. It was answered, or it expired.",
+        hints=["Run `toolcrib approvals` to list the calls that wait."],
     )
 
 

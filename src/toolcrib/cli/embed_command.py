@@ -37,7 +37,7 @@ MODEL can also be a manifest, which is a JSON file that pins the files of a diff
 \b
   {{"files": {{"model.safetensors": {{"url": "https://...", "sha256": "..."}}}}}}
 
-FOLDER is created when all files are complete. By default, it is in the folder for the data of programs. After an
+The command creates FOLDER when all files are complete. By default, FOLDER is in Toolcrib's data folder. After an
 interruption, the same command continues the download.
 """.format(
     models="\n".join(
@@ -83,7 +83,7 @@ def fetch(model: str, folder: Path | None, *, as_json: bool) -> None:
     stdout.print(f"{folder} {'is complete' if is_new else 'was already complete'}. Add it to the configuration:")
     show_json(configuration)
     if problem is not None:
-        say(f"It cannot be used yet: {problem}")
+        say(f"The model cannot be used yet: {problem}")
 
 
 def _downloaded(manifest: Manifest, folder: Path, *, as_json: bool) -> bool:

@@ -39,7 +39,7 @@ _config_option = click.option(
 def secret() -> None:
     """Keep secrets out of mcp.json.
 
-    `toolcrib secret set NAME` stores a value, sealed. In the `env`, `headers` or `url` of a server, write
+    `toolcrib secret set NAME` encrypts a value and stores it. In the `env`, `headers` or `url` of a server, write
     ${keyring:NAME} instead of the value.
     """
 
@@ -70,7 +70,7 @@ def set_(name: str, rest: tuple[str, ...], config: Path | None, *, as_json: bool
         print_json({"set": name, "config": None if config is None else str(config.absolute())})
     else:
         use = f"${{keyring:{name}}}" if config is None else f"${{input:{name}}} of {config}"
-        stderr.print(plain(f"Stored, sealed. It fills in {use} when a server starts."), markup=False)
+        stderr.print(plain(f"Stored and encrypted. Toolcrib uses it for {use} when a server starts."), markup=False)
 
 
 @secret.command("list")
@@ -106,7 +106,7 @@ def ask_for_inputs(config: Path, wanted: Callable[[str], bool] | None = None) ->
     """Ask at the terminal for each input that has no value yet, and store the answers.
 
     With `wanted`, only inputs of servers with accepted names count. Without a terminal, or with `--json`, nothing is
-    asked: then these servers do not start, and say which command stores the value.
+    asked. Then these servers do not start, and their error says which command stores the value.
 
     Raises:
         InvalidConfig: the file cannot be used.

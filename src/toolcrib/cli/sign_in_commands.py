@@ -45,7 +45,7 @@ _for_option = click.option(
     metavar="NAME",
     default=LOCAL.id,
     show_default=True,
-    help="The principal that signs in, for a server that each principal has separately.",
+    help="The principal that signs in, if each principal has the server separately.",
 )
 
 
@@ -53,13 +53,13 @@ _for_option = click.option(
 @click.argument("server")
 @config_option
 @_for_option
-@click.option("--no-browser", is_flag=True, help="Print the link, and ask for the address that the browser ends at.")
+@click.option("--no-browser", is_flag=True, help="Print the link, and ask for the address that the browser opens last.")
 @json_option
 @asynchronous
 async def login(server: str, config: Path, principal: str, *, no_browser: bool, as_json: bool) -> None:
     """Sign in to SERVER of the configuration, in a browser.
 
-    The tokens are stored sealed, and renewed before they expire. A running gateway uses them at once.
+    Toolcrib stores the tokens encrypted, and renews them before they expire. A running gateway uses them at once.
     """
     from toolcrib.sources.mcp.oauth.sign_in import Applicant, SignIns
 

@@ -184,19 +184,19 @@ class OAuthSection(Settings):
     client_id: Any = ""
     """The id of an application that you registered at the issuer. By default, Toolcrib registers itself."""
     client_secret: Any = ""
-    """Its secret. Use a placeholder such as `${GITHUB_CLIENT_SECRET}`. It needs `issuer`."""
+    """The secret of this application. Use a placeholder such as `${GITHUB_CLIENT_SECRET}`. Requires `issuer`."""
     private_key: Any = ""
-    """A private key in PEM (RSA, EC or Ed25519), by which a program signs in in place of `client_secret`."""
+    """A private key in PEM (RSA, EC or Ed25519). A program uses it to sign in instead of `client_secret`."""
     client_metadata_url: Any = ""
-    """The https URL of a client ID metadata document that you publish. Its content is on the page about signing in."""
+    """The https URL of a client ID metadata document that you publish. The page about signing in shows its content."""
     grant: Annotated[_GrantType, choice(get_args(_GrantType))] = "authorization_code"
-    """`authorization_code`: a person signs in. `client_credentials`: the application itself, without a person."""
+    """`authorization_code`: a person signs in. `client_credentials`: the application itself signs in."""
     issuer: Any = ""
-    """The only issuer to use. Required with `client_secret` and `private_key`, which are sent to no other."""
+    """The only issuer to use. Required with `client_secret` and `private_key`, so that no other issuer gets them."""
     scopes: Strings = ()
     """The scopes to ask for. By default, those that the server names."""
     redirect_port: Annotated[int, whole_number(0, 65_535, "ports")] = 0
-    """The port of the redirect to this machine. Set it if the issuer compares ports; 0 means any free port."""
+    """The port of the redirect to this machine. Set it if the issuer accepts only one port; 0 means any free port."""
     allow_private: Flag = False
     """`true` if the issuer may be in a private network although the server is not, and may use plain http."""
 

@@ -160,12 +160,12 @@ class NotAuthorized(ToolcribError):
 class ApprovalPending(ToolcribError):
     """The call waits until a person approves it. Nothing ran.
 
-    `waiting_id` names the call for the person (`details.waiting_id`). Without an answer for `expires_in_s` seconds,
-    it waits no longer.
+    `waiting_id` names the call for the person (`details.waiting_id`). The call expires after `expires_in_s` seconds
+    without an answer.
     """
 
     code = ErrorCode.APPROVAL_PENDING
-    advice = "Tell your user that `details.waiting_id` waits for approval. When they have answered, send `next_action`."
+    advice = "Tell your user that call `details.waiting_id` waits for approval. After the answer, send `next_action`."
 
     def __init__(self, message: str, *, waiting_id: str, expires_in_s: int, hints: Sequence[str] = ()) -> None:
         details = {"waiting_id": waiting_id, "expires_in_s": expires_in_s}
@@ -272,7 +272,7 @@ class SourceUnavailable(ToolcribError):
 
 
 class SignInRequired(SourceUnavailable):
-    """The tool's server only serves people who signed in: there is no sign-in, or it has ended. Nothing ran.
+    """The tool's server needs a sign-in. No one has signed in, or the sign-in has ended. Nothing ran.
 
     The hints have the command by which a person signs in. The server is tried again soon after that.
     """

@@ -66,7 +66,7 @@ TOOL_ERROR = "TOOL_ERROR"
 """The outcome of a call whose tool ran and reported an error of its own."""
 
 Consent: TypeAlias = Literal["once", "always", "kept", "refused", "pending", "unasked", "unanswered"]
-"""How the approval of a call was settled that a person must approve.
+"""The result of asking for approval, for a call that a person must approve.
 
 `once`: a person approved this call, which includes its continuation after a pause. `always`: a person approved
 permanently. `kept`: a permanent approval existed before. `refused`: a person refused. `pending`: the call waits until a

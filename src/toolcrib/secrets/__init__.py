@@ -1,1 +1,1 @@
-"""Seals what Toolcrib stores secretly, and keeps the key for it."""
+"""Encrypts ("seals") the secrets that Toolcrib stores, and keeps the key."""

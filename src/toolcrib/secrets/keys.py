@@ -132,7 +132,7 @@ def _keys(path: Path, variable: str | None) -> list[bytes]:
         ) from error
     if record == _IN_VARIABLE:
         raise KeyUnavailable(
-            f"Toolcrib's key is in the environment variable {VARIABLE}, which is not set. {_start_anew(path)}"
+            f"Toolcrib's key is in the environment variable {VARIABLE}, but it is not set. {_start_anew(path)}"
         )
     if record is not None and record.startswith(_IN_KEYRING):
         return _from_keyring(record.removeprefix(_IN_KEYRING), path)
@@ -174,12 +174,12 @@ def _from_keyring(name: str, path: Path) -> list[bytes]:
         ) from error
     except _Refused as error:
         raise KeyUnavailable(
-            "Toolcrib's key is in the system's keyring, which does not return it:"
+            "Toolcrib's key is in the system's keyring, but the keyring does not return it:"
             f" {str(error).rstrip('.')}. Unlock the keyring and try again. {_start_anew(path)}"
         ) from error
     if kept is None:
         raise KeyUnavailable(
-            f"Toolcrib's key is not in the system's keyring any more (service `{_SERVICE}`, name `{name}`)."
+            f"Toolcrib's key is no longer in the system's keyring (service `{_SERVICE}`, name `{name}`)."
             f" {_start_anew(path)}"
         )
     return _parsed(kept, f"The entry `{name}` of the service `{_SERVICE}` in the system's keyring")
@@ -187,8 +187,8 @@ def _from_keyring(name: str, path: Path) -> list[bytes]:
 
 def _start_anew(path: Path) -> str:
     return (
-        f"If the key is lost, nothing can open what it sealed: remove {path} to start with a new key, and enter your"
-        " secrets again."
+        f"If the key is lost, nothing can decrypt the stored data: remove {path} to start with a new key, and enter"
+        " your secrets again."
     )
 
 

@@ -81,7 +81,7 @@ class Seal:
         """Return the value that was sealed.
 
         Raises:
-            SealBroken: nothing that one of the keys sealed for `bound_to`. Files and tables can contain anything, so a
+            SealBroken: none of the keys sealed this value for `bound_to`. Files and tables can contain anything, so a
                 `sealed` that is not `bytes` raises this too.
         """
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415  slow to import

@@ -111,7 +111,7 @@ class SecretStore:
 
 
 def _scope(config: Path | None) -> str:
-    """Return how the table names a configuration. Links are followed, so that all paths of a file mean the same."""
+    """Return the name of a configuration in the table. Links are resolved, so all paths of a file have one name."""
     return "" if config is None else os.path.realpath(config)
 
 

@@ -53,11 +53,11 @@ class SecretValues:
         try:
             value = self._store.get(reference.name, config)
         except KeyUnavailable as error:
-            raise Problem(f"`{reference}` cannot be opened", remedy=str(error)) from error
+            raise Problem(f"`{reference}` cannot be decrypted", remedy=str(error)) from error
         except SealBroken as error:
             raise Problem(
-                f"`{reference}` cannot be opened: {error}",
-                remedy=f"Use the key with which it was stored, or store the value again: `{command}`.",
+                f"`{reference}` cannot be decrypted: {error}",
+                remedy=f"Use the key that encrypted it, or store the value again: `{command}`.",
             ) from error
         except (OSError, sqlite3.Error) as error:
             raise Problem(f"`{reference}` cannot be read: {self._store.path}: {error}") from error

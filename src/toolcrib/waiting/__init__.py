@@ -1,4 +1,4 @@
-"""What waits for a person: calls that need approval."""
+"""Stores the calls that wait until a person approves them."""
 
 from toolcrib.waiting.waiting_store import WaitingItem, WaitingStore
 

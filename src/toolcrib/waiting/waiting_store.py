@@ -135,7 +135,7 @@ class WaitingStore:
         return item
 
     def take(self, item: WaitingItem) -> WaitingItem | None:
-        """Remove the answered item that is bound to the same as `item`, and return it. Only one caller gets it."""
+        """Remove the answered item for the same request as `item`, and return it. Only one caller gets it."""
         if not self.path.exists():  # without a file there may be no key yet
             return None
         bound = self._bound(item)

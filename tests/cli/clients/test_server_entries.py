@@ -156,7 +156,7 @@ def test_a_remote_server_without_credentials_may_need_a_sign_in(entry: object, m
             {"command": "x", "env": {"K": "${K}"}},
             "`${K}` means something different in VS Code than in Toolcrib",
         ),
-        ("vscode", {"command": "x", "envFile": ".env"}, "only VS Code knows where its `envFile` is"),
+        ("vscode", {"command": "x", "envFile": ".env"}, "the path of its `envFile` is relative"),
         ("claude-code", {"command": "x", "envFile": "/.env"}, "Toolcrib does not support `envFile`"),
         (
             "vscode",

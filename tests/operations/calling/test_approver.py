@@ -397,7 +397,7 @@ async def test_a_call_is_refused_if_it_cannot_wait(tmp_path: Path, caplog: pytes
 
 @pytest.mark.anyio
 async def test_a_call_with_very_large_arguments_does_not_wait(waiting: WaitingStore) -> None:
-    with pytest.raises(NotAuthorized, match="too large to wait"):
+    with pytest.raises(NotAuthorized, match="too large for a call that waits"):
         await run(Runner(approver=Approver(waiting=waiting)), view_for(), None, {"to": "x" * 300_000})
     assert waiting.all() == ()
 

@@ -121,7 +121,7 @@ def why_not_movable(
                 return reason
     env_file = members.get("envFile")
     if isinstance(env_file, str) and not env_file.startswith("${") and not Path(env_file).is_absolute():
-        return f"only {client.title} knows where its `envFile` is, because the path is relative"
+        return f"the path of its `envFile` is relative, and only {client.title} knows its folder"
     if client.expands_home:
         if any(word.startswith("~") for word in _words(entry)):
             return f"only {client.title} expands `~` in a command"

@@ -139,7 +139,7 @@ class Approver:
         """Take the answer that a person has given to this call, or let the call wait for one."""
         body = {"summary": intent.summary, "arguments": intent.arguments}
         too_large = NotAuthorized(
-            f"`{intent.subject}` did not run: it needs approval, and its arguments are too large to wait for it."
+            f"`{intent.subject}` did not run. It needs approval, and its arguments are too large for a call that waits."
         )
         try:
             if size_of(body) > MAX_WAITING_BYTES:

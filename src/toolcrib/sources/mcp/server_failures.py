@@ -221,7 +221,7 @@ def unavailable(
 def _sign_in_required(
     name: str, refusal: Refusal, heard: Sequence[str], remedy: str, hidden: Callable[[str], str]
 ) -> SignInRequired:
-    """Return the error for a server that wants a sign-in. A new attempt is useless until a person signed in."""
+    """Return the error for a server that wants a sign-in. A new attempt is useless until a person has signed in."""
     hints = [f"Ask the user to run `{refusal.login}` where Toolcrib runs, and to sign in."] if refusal.login else []
     return SignInRequired(
         f"`{name}` {refusal.what}.",

@@ -29,10 +29,10 @@ class StdioServer:
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """What the owner set for signing in to a server. Everything that is empty is found out."""
+    """The owner's settings for signing in to a server. Toolcrib finds out everything that is empty."""
 
     client_id: str = ""
-    """Toolcrib as the issuer knows it. Empty: Toolcrib registers itself."""
+    """The id of Toolcrib at the issuer. If it is empty, Toolcrib registers itself."""
     client_secret: str = field(default="", repr=False)
     private_key: str = field(default="", repr=False)
     """A private key in PEM, by which a machine signs in. It replaces `client_secret`."""

@@ -107,7 +107,7 @@ class Credentials:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The last tokens that were used. Nothing that a server sends may bring them into a message."""
+        """The last tokens that were used. No message may contain them, even if a server sends them back."""
         return tuple(self._secrets)
 
     def stamp(self) -> object:

@@ -1,4 +1,4 @@
-"""Stores what people granted at the issuers of servers' tokens, sealed, in one file that several processes share."""
+"""Stores the sign-ins of people to servers, with their tokens, encrypted in one file that several processes share."""
 
 from __future__ import annotations
 

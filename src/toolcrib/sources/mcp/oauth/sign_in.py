@@ -1,4 +1,4 @@
-"""Signs a person in: registers Toolcrib with the issuer, makes the link, and takes what the browser brings back.
+"""Signs a person in: registers Toolcrib with the issuer, makes the link, and handles the browser's answer.
 
 Source: MCP specification 2026-07-28, "Authorization".
 """
