@@ -138,6 +138,15 @@ def test_only_inputs_of_the_file_can_be_set_for_it(vscode: Path) -> None:
     assert SecretStore().all() == ()
 
 
+def test_removing_the_value_of_an_input_needs_its_file(vscode: Path) -> None:
+    assert toolcrib("secret", "set", "token", "-c", vscode, given=CANARY).code == 0
+    ended = toolcrib("secret", "remove", "token")
+    assert ended.code == 1
+    assert "toolcrib secret remove token --config FILE" in ended.err
+    assert toolcrib("secret", "remove", "token", "--config", vscode).code == 0
+    assert "--config" not in toolcrib("secret", "remove", "token").err
+
+
 def test_a_lost_key_is_told_by_the_command(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLCRIB_KEY", "no-key")
     ended = toolcrib("secret", "set", "github", given=CANARY)

@@ -94,8 +94,12 @@ def list_(*, as_json: bool) -> None:
 def remove(name: str, config: Path | None, *, as_json: bool) -> None:
     """Remove the secret NAME."""
     with _errors_told(as_json=as_json):
-        if not SecretStore().remove(name, config):
-            raise NotFound(f"Secret `{name}` not found.", hints=["Run `toolcrib secret list` to see what is stored."])
+        store = SecretStore()
+        if not store.remove(name, config):
+            hints = ["Run `toolcrib secret list` to see what is stored."]
+            if config is None and any(each.name == name for each in store.all()):
+                hints = [f"It is an input of an mcp.json. Run `toolcrib secret remove {name} --config FILE`.", *hints]
+            raise NotFound(f"Secret `{name}` not found.", hints=hints)
     if as_json:
         print_json({"removed": name, "config": None if config is None else str(config.absolute())})
     else:
