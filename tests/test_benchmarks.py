@@ -30,7 +30,7 @@ SMALL = {
 SHARED = {"catalog.py", "costly.py", "learning.py", "load.py", "rankers.py", "refusal.py", "servers.py"}
 """Modules that the benchmarks share."""
 
-ELSEWHERE = {"browsing.py", "export_minilm.py", "retrieval.py"}
+ELSEWHERE = {"browsing.py", "calibration.py", "export_minilm.py", "retrieval.py"}
 """Benchmarks that need public data sets outside of this repository, or gigabytes of third-party programs."""
 
 

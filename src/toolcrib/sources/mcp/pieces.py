@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"[-+.0-9A-Za-z]*\Z")
 _WHOLE = re.compile(
     r"(?:[^\"\\]++|\\[^u]"
     r"|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u(?![dD][89abAB]).{4}"
-    r"|\\u[dD][89abAB]..(?=.{6}))*+",  # the second half of the pair is missing, or it would match here
+    r"|\\u[dD][89abAB]..(?=.{6}))*",  # the second half of the pair is missing, or it would match here
     re.DOTALL,
 )
 """Matches as much of a string as may be cut off, without splitting an escape or a surrogate pair."""
